@@ -1,0 +1,27 @@
+//! The limits of a case, checked in checked arithmetic before anything is allocated.
+//!
+//! A case string is a stranger's: `[1*4000000000]` must cost a sentence, not the machine's memory.
+
+/// Longest text of a scenario, in bytes.
+pub const MAX_TEXT: usize = 16 << 20;
+/// Most calls of a scenario.
+pub const MAX_CALLS: usize = 16;
+/// Most sequences of a case.
+pub const MAX_SEQUENCES: u64 = 1 << 20;
+/// Most live tokens of a case, on either side.
+pub const MAX_TOKENS: u64 = 1 << 20;
+/// Most storage rows of a side: live tokens, lead, gaps and tail together.
+pub const MAX_ROWS: u64 = 1 << 24;
+/// Most query heads; beyond the 65,535 of a CUDA grid's y and z, where launches have failed.
+pub const MAX_HEADS: u64 = 1 << 17;
+/// Largest head dim, of MLA's absorbed form.
+pub const MAX_HEAD_DIM: u64 = 576;
+/// Head dims are multiples of this: 16 bytes of a 2-byte type, what every fused kernel asks for.
+pub const HEAD_DIM_STEP: u64 = 8;
+/// Most bytes that the tensors of one call may take together.
+pub const MAX_BYTES: u64 = 8 << 30;
+/// Most multiply-adds of one product (scores times a head dim) that the reference takes on.
+///
+/// `[65536]` with one head of d64 is 2.7e11: minutes on two cores. Beyond it the harness refuses
+/// rather than seem to hang.
+pub const MAX_WORK: u64 = 1 << 39;
