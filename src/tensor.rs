@@ -49,6 +49,15 @@ impl DType {
         }
     }
 
+    /// An f32 rounded to this dtype, as hardware converts it.
+    pub fn round_f32(self, x: f32) -> f32 {
+        match self {
+            DType::Bf16 => bf16::from_f32(x).to_f32(),
+            DType::F16 => f16::from_f32(x).to_f32(),
+            DType::F32 => x,
+        }
+    }
+
     /// The value of this dtype nearest to `x`, ties to even, beyond the range infinite.
     pub fn round(self, x: f64) -> f64 {
         let tiny = self.min_normal();

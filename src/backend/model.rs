@@ -1,0 +1,184 @@
+//! The fused algorithm in Rust: the kernel's tiles and rounding points, in fp32, and planted bugs.
+//!
+//! It stands where a fused kernel stands: a forward with an online softmax over tiles of keys that
+//! stores O and LSE, and a backward over tiles that recomputes P from them, rounds P and dS to the
+//! storage dtype, and accumulates dQ in a workspace. The harness is measured on it: silence on the
+//! right one, an alarm for each planted bug.
+
+use std::ops::Range;
+
+use super::{Backend, FaultInfo, Run, RunError, Support};
+use crate::case::{Case, Mask, Span};
+use crate::inputs::Inputs;
+use crate::outputs::{Output, Outputs};
+use crate::reference::query_heads;
+use crate::tensor::{DType, Tensor};
+
+mod backward;
+mod faults;
+mod forward;
+
+pub use faults::FAULTS;
+use faults::Fault;
+
+/// Rows of a tile, of queries and of keys.
+const TILE: usize = 64;
+const LOG2_E: f32 = std::f32::consts::LOG2_E;
+
+/// The model, with a planted bug or without.
+pub fn open(fault: Option<&'static FaultInfo>) -> Box<dyn Backend> {
+    Box::new(Model { fault: fault.and_then(Fault::of), workspace: Vec::new() })
+}
+
+struct Model {
+    fault: Option<Fault>,
+    /// fp32 accumulators of dQ, `[rows_q][h_q][d_qk]`, kept from call to call as a library keeps
+    /// its workspace.
+    workspace: Vec<f32>,
+}
+
+impl Backend for Model {
+    fn supports(&self, _: &Case) -> Support {
+        Support::Yes
+    }
+
+    fn reset(&mut self) {
+        self.workspace = Vec::new();
+    }
+
+    fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Outputs, RunError> {
+        let case = &inputs.case;
+        let mut outputs = Outputs::poisoned(case, run.poison);
+        self.clear_workspace(outputs.dq.len());
+        for sequence in 0..case.sequences() {
+            for kv_head in 0..case.heads.kv as usize {
+                let view = View::new(inputs, sequence, kv_head, self.fault);
+                for head in query_heads(case, kv_head) {
+                    forward::head(&view, head, &mut outputs);
+                }
+            }
+        }
+        // As in a launch of its own: every statistic is stored before any is read.
+        for sequence in 0..case.sequences() {
+            for kv_head in 0..case.heads.kv as usize {
+                let view = View::new(inputs, sequence, kv_head, self.fault);
+                backward::kv_head(&view, &mut outputs, &mut self.workspace);
+            }
+        }
+        self.clear_dead_rows(case, &mut outputs);
+        if self.fault == Some(Fault::GuardOverrun) {
+            let end = outputs.dq.len() as isize;
+            outputs.dq.set(end, 0.0);
+        }
+        Ok(outputs)
+    }
+}
+
+impl Model {
+    fn clear_workspace(&mut self, len: usize) {
+        if self.fault == Some(Fault::WorkspaceDirty) {
+            self.workspace.resize(len.max(self.workspace.len()), 0.0);
+        } else {
+            self.workspace.clear();
+            self.workspace.resize(len, 0.0);
+        }
+    }
+
+    fn clear_dead_rows(&self, case: &Case, outputs: &mut Outputs) {
+        for output in Output::ALL {
+            if output == Output::Dk && self.fault == Some(Fault::DeadRowsUnwritten) {
+                continue;
+            }
+            let dead = output.side(case).dead_rows();
+            let tensor = output_mut(outputs, output);
+            let width = tensor.heads * tensor.dim;
+            for index in dead.iter().flat_map(|row| row * width..(row + 1) * width) {
+                tensor.set(index as isize, 0.0);
+            }
+        }
+    }
+}
+
+fn output_mut(outputs: &mut Outputs, output: Output) -> &mut Tensor {
+    match output {
+        Output::O => &mut outputs.o,
+        Output::Lse => &mut outputs.lse,
+        Output::Dq => &mut outputs.dq,
+        Output::Dk => &mut outputs.dk,
+        Output::Dv => &mut outputs.dv,
+    }
+}
+
+/// One sequence and one kv head as a block of a launch sees them, in fp32.
+struct View<'a> {
+    inputs: &'a Inputs,
+    fault: Option<Fault>,
+    queries: Span,
+    keys: Span,
+    kv_head: usize,
+    /// Keys that are read: those of the sequence, unless a bug reads more.
+    n: usize,
+    d: usize,
+    e: usize,
+    dtype: DType,
+    /// `[n][d]`.
+    k: Vec<f32>,
+    /// `[n][e]`.
+    v: Vec<f32>,
+}
+
+impl<'a> View<'a> {
+    fn new(inputs: &'a Inputs, sequence: usize, kv_head: usize, fault: Option<Fault>) -> Self {
+        let (queries, keys) = (inputs.q_spans[sequence], inputs.kv_spans[sequence]);
+        let mut k = load(&inputs.k, keys.rows(), kv_head);
+        let mut v = load(&inputs.v, keys.rows(), kv_head);
+        let next = inputs.kv_spans.get(sequence + 1).filter(|next| next.len > 0 && keys.len > 0);
+        let mut n = keys.len;
+        if let (Some(Fault::NeighbourLeak), Some(next)) = (fault, next) {
+            k.extend(load(&inputs.k, next.row..next.row + 1, kv_head));
+            v.extend(load(&inputs.v, next.row..next.row + 1, kv_head));
+            n += 1;
+        }
+        let case = &inputs.case;
+        let (d, e) = (case.dims.qk as usize, case.dims.v as usize);
+        View { inputs, fault, queries, keys, kv_head, n, d, e, dtype: case.dtype, k, v }
+    }
+
+    fn is(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Softmax scale times log2(e): logits are kept in base 2.
+    fn scale2(&self) -> f32 {
+        self.inputs.case.softmax_scale() as f32 * LOG2_E
+    }
+
+    /// The keys that each query sees under `mask`.
+    fn visible(&self, mask: Mask) -> Vec<Range<usize>> {
+        (0..self.queries.len).map(|i| mask.visible_keys(i, self.queries.len, self.n)).collect()
+    }
+
+    /// Rows of q or dO of one head.
+    fn query_rows(&self, tensor: &Tensor, rows: &Range<usize>, head: usize) -> Vec<f32> {
+        load(tensor, self.queries.row + rows.start..self.queries.row + rows.end, head)
+    }
+
+    /// Rounds an operand of a product as the kernel stores it.
+    fn round(&self, x: f32) -> f32 {
+        self.dtype.round_f32(x)
+    }
+}
+
+fn load(tensor: &Tensor, rows: Range<usize>, head: usize) -> Vec<f32> {
+    tensor.rows_of_head(rows, head).into_iter().map(|x| x as f32).collect()
+}
+
+/// The tiles of `0..len`.
+fn tiles(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(TILE).map(move |start| start..(start + TILE).min(len))
+}
+
+/// Does any of these rows see any of these keys?
+fn tile_is_empty(visible: &[Range<usize>], rows: &Range<usize>, keys: &Range<usize>) -> bool {
+    rows.clone().all(|i| visible[i].start.max(keys.start) >= visible[i].end.min(keys.end))
+}

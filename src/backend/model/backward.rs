@@ -1,0 +1,193 @@
+//! The model's backward: for each tile of keys, over the group's heads and the tiles of queries.
+
+use std::ops::Range;
+
+use super::{Fault, LOG2_E, View, tile_is_empty, tiles};
+use crate::case::{Align, Case, Mask};
+use crate::linalg::sgemm_add;
+use crate::outputs::Outputs;
+use crate::reference::query_heads;
+
+/// dK and dV of one kv head, and dQ of its query heads.
+pub(super) fn kv_head(view: &View, outputs: &mut Outputs, workspace: &mut [f32]) {
+    let heads = query_heads(&view.inputs.case, view.kv_head);
+    let statistics: Vec<Statistics> = heads.clone().map(|h| Statistics::read(view, h, outputs)).collect();
+    let visible = view.visible(backward_mask(view));
+    for keys in tiles(view.n) {
+        let mut acc = KeyTile::new(view, &keys);
+        for (head, statistics) in heads.clone().zip(&statistics) {
+            if view.is(Fault::GqaLastHeadOnly) {
+                acc = KeyTile::new(view, &keys);
+            }
+            for rows in tiles(view.queries.len) {
+                if !tile_is_empty(&visible, &rows, &keys) {
+                    acc.step(view, head, &rows, &visible, statistics, outputs, workspace);
+                }
+            }
+        }
+        acc.store(view, outputs);
+    }
+    heads.for_each(|head| store_dq(view, head, outputs, workspace));
+}
+
+/// The mask that the backward applies: the forward's, unless a bug bends it.
+fn backward_mask(view: &View) -> Mask {
+    let mask = view.inputs.case.mask;
+    match (view.fault, mask) {
+        (Some(Fault::CausalOffByOne), Mask::Causal(align)) => {
+            Mask::Window { left: None, right: Some(1), align }
+        }
+        (Some(Fault::WindowLeftDropped), Mask::Window { right, align, .. }) => {
+            Mask::Window { left: None, right, align }
+        }
+        (Some(Fault::BottomRightAsTopLeft), Mask::Causal(_)) => Mask::Causal(Align::TopLeft),
+        (Some(Fault::BottomRightAsTopLeft), Mask::Window { left, right, .. }) => {
+            Mask::Window { left, right, align: Align::TopLeft }
+        }
+        _ => mask,
+    }
+}
+
+/// The scale of the backward's logits.
+fn backward_scale(view: &View, case: &Case) -> f32 {
+    if view.is(Fault::ScaleOfPaddedDim) && case.scale.is_none() {
+        return 1.0 / (view.d.next_multiple_of(64) as f32).sqrt();
+    }
+    case.softmax_scale() as f32
+}
+
+/// What the backward reads of the forward, for each query of one head.
+struct Statistics {
+    /// LSE in base 2; 0 where the row sees no key.
+    lse2: Vec<f32>,
+    delta: Vec<f32>,
+}
+
+impl Statistics {
+    fn read(view: &View, head: usize, outputs: &Outputs) -> Statistics {
+        let (m, heads) = (view.queries.len, outputs.lse.heads);
+        let lse = |i: usize| {
+            let at = match view.fault {
+                // The sequence's statistics are [m][heads]; this reads [heads][m].
+                Some(Fault::LseTransposed) => view.queries.row * heads + head * m + i,
+                Some(Fault::OneTileLseStale) => {
+                    outputs.lse.index(view.queries.row + i % super::TILE, head, 0)
+                }
+                _ => outputs.lse.index(view.queries.row + i, head, 0),
+            };
+            let lse = outputs.lse.at(at) as f32;
+            if lse == f32::NEG_INFINITY { 0.0 } else { lse * LOG2_E }
+        };
+        let delta = |i: usize| {
+            if view.is(Fault::DeltaOmitted) {
+                return 0.0;
+            }
+            let (o, dout) = (&outputs.o, &view.inputs.dout);
+            let at = o.index(view.queries.row + i, head, 0);
+            (at..at + view.e).map(|c| o.at(c) as f32 * dout.at(c) as f32).sum()
+        };
+        Statistics { lse2: (0..m).map(lse).collect(), delta: (0..m).map(delta).collect() }
+    }
+}
+
+/// Accumulators of one tile of keys.
+struct KeyTile {
+    keys: Range<usize>,
+    /// `[keys][d]`, unscaled.
+    dk: Vec<f32>,
+    /// `[keys][e]`.
+    dv: Vec<f32>,
+}
+
+impl KeyTile {
+    fn new(view: &View, keys: &Range<usize>) -> Self {
+        let zeros = |columns: usize| vec![0.0; keys.len() * columns];
+        KeyTile { keys: keys.clone(), dk: zeros(view.d), dv: zeros(view.e) }
+    }
+
+    /// One tile of queries: dV += P^T dO, dK += dS^T Q, dQ += dS K.
+    #[allow(clippy::too_many_arguments)] // what a block of the kernel holds
+    fn step(
+        &mut self,
+        view: &View,
+        head: usize,
+        rows: &Range<usize>,
+        visible: &[Range<usize>],
+        statistics: &Statistics,
+        outputs: &Outputs,
+        workspace: &mut [f32],
+    ) {
+        let (d, e, keys) = (view.d, view.e, self.keys.clone());
+        let (m, n) = (rows.len(), keys.len());
+        let q = view.query_rows(&view.inputs.q, rows, head);
+        let dout = view.query_rows(&view.inputs.dout, rows, head);
+        let k = &view.k[keys.start * d..keys.end * d];
+        let v = &view.v[keys.start * e..keys.end * e];
+        let (mut p, mut ds) = (vec![0.0; m * n], vec![0.0; m * n]);
+        sgemm_add([m, d, n], (&q, d, 1), (k, 1, d), &mut p);
+        sgemm_add([m, e, n], (&dout, e, 1), (v, 1, e), &mut ds);
+        let scale2 = backward_scale(view, &view.inputs.case) * LOG2_E;
+        for (r, i) in rows.clone().enumerate() {
+            let (lse2, delta) = (statistics.lse2[i], statistics.delta[i]);
+            for (c, j) in keys.clone().enumerate() {
+                let (p, ds) = (&mut p[r * n + c], &mut ds[r * n + c]);
+                let exact = if visible[i].contains(&j) { (*p * scale2 - lse2).exp2() } else { 0.0 };
+                // Masked products are set, not multiplied: what lies there may be NaN.
+                *ds = if visible[i].contains(&j) { view.round(exact * (*ds - delta)) } else { 0.0 };
+                *p = view.round(exact);
+            }
+        }
+        sgemm_add([n, m, e], (&p, 1, n), (&dout, e, 1), &mut self.dv);
+        let partial = m < super::TILE && rows.end == view.queries.len;
+        if !(partial && view.is(Fault::DkTailDropped)) {
+            sgemm_add([n, m, d], (&ds, 1, n), (&q, d, 1), &mut self.dk);
+        }
+        let mut dq = vec![0.0; m * d];
+        sgemm_add([m, n, d], (&ds, n, 1), (k, d, 1), &mut dq);
+        for (r, i) in rows.clone().enumerate() {
+            let at = outputs.dq.index(view.queries.row + i, head, 0);
+            workspace[at..at + d].iter_mut().zip(&dq[r * d..]).for_each(|(sum, x)| *sum += x);
+        }
+    }
+
+    fn store(&self, view: &View, outputs: &mut Outputs) {
+        let scale = view.inputs.case.softmax_scale() as f32;
+        let first = match view.fault {
+            Some(Fault::GapsIgnored) => view.keys.token,
+            _ => view.keys.row,
+        };
+        let len = view.keys.len;
+        for (r, j) in self.keys.clone().enumerate().filter(|&(_, j)| j < len) {
+            let at = outputs.dk.index(first + j, view.kv_head, 0) as isize;
+            for (c, x) in self.dk[r * view.d..(r + 1) * view.d].iter().enumerate() {
+                outputs.dk.set(at + c as isize, f64::from(x * scale));
+            }
+            if view.is(Fault::TailRowUnwritten) && len % super::TILE == 1 && j + 1 == len && len > 1 {
+                continue;
+            }
+            let at = outputs.dv.index(first + j, view.kv_head, 0) as isize;
+            for (c, &x) in self.dv[r * view.e..(r + 1) * view.e].iter().enumerate() {
+                let lost = view.is(Fault::DvWidthOfDk) && c >= view.d;
+                outputs.dv.set(at + c as isize, if lost { 0.0 } else { f64::from(x) });
+            }
+        }
+    }
+}
+
+/// Scales and stores dQ of one head.
+fn store_dq(view: &View, head: usize, outputs: &mut Outputs, workspace: &[f32]) {
+    let case = &view.inputs.case;
+    let mut scale = case.softmax_scale() as f32;
+    if view.is(Fault::DqScale) && view.queries.len.is_multiple_of(128) {
+        scale *= 2.0;
+    }
+    if view.is(Fault::LastHeadScaled) && case.heads.q > 1 && head + 1 == case.heads.q as usize {
+        scale *= 1.0625;
+    }
+    for i in 0..view.queries.len {
+        let at = outputs.dq.index(view.queries.row + i, head, 0);
+        for (c, x) in workspace[at..at + view.d].iter().enumerate() {
+            outputs.dq.set((at + c) as isize, f64::from(x * scale));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a backend promises beyond right values: its dead rows, and where it rounds.
+//!
+//! The bounds hold for any backend that rounds P, dS and its outputs to the storage dtype and
+//! computes all else in fp32. The rounding recipe says how, so that roundings that are *not*
+//! independent (equal probabilities round alike) are applied in the reference instead of being
+//! bounded.
+
+/// A backend's promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contract {
+    /// Rows of the outputs that belong to no sequence.
+    pub dead_rows: DeadRows,
+    /// Where it rounds to the storage dtype.
+    pub rounding: Rounding,
+}
+
+impl Contract {
+    /// The project's own kernel, and its model.
+    pub const OWN: Contract = Contract { dead_rows: DeadRows::Zero, rounding: Rounding { forward_tile: 64 } };
+}
+
+/// What a backend leaves in rows that belong to no sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadRows {
+    /// Zeros.
+    Zero,
+    /// What was there before.
+    Untouched,
+    /// It promises nothing.
+    Anything,
+}
+
+impl DeadRows {
+    /// A word for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeadRows::Zero => "zero",
+            DeadRows::Untouched => "untouched",
+            DeadRows::Anything => "anything",
+        }
+    }
+}
+
+/// How a backend rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rounding {
+    /// The forward rounds `exp(S - m)`, `m` the row's running maximum after each tile of this many
+    /// keys, counted from the sequence's first key; the division by the row sum comes last, in
+    /// fp32.
+    pub forward_tile: usize,
+    // The backward rounds P = exp(S - L) and the unscaled dS as operands of the products; the
+    // scale is applied to the fp32 accumulators. Backends that differ get a field here.
+}

@@ -1,0 +1,120 @@
+//! Every tolerance of the project, with its derivation. No other file holds one.
+//!
+//! A fused backward makes two kinds of error. *fp32-level* errors (accumulation, exponentials, the
+//! row sum) are bounded at their worst: they are small and biased, since tensor cores truncate as
+//! they accumulate. *Storage-level* errors are the roundings of P, dS and the outputs to bf16 or
+//! f16. Each is at most `u`, and where values differ they are independent with mean zero, so a sum
+//! of them obeys Hoeffding: `P(|sum eps_j x_j| > u t sqrt(sum x_j^2)) <= 2 exp(-t^2/2)`. At
+//! [`TAIL`] that is 1e-12 an element: ten million elements a night give 1e-5 false alarms. Where
+//! values repeat, roundings repeat with them; that part is not bounded but *computed*, by applying
+//! the backend's roundings in the reference (`Yt`), and the bound adds `2 |Yt - Y|`. `docs/oracle.md`
+//! has the whole derivation.
+
+use crate::tensor::DType;
+
+/// An fp32 step, truncation allowed: 2^-23.
+pub const STEP: f64 = 1.0 / 8_388_608.0;
+/// Half an fp32 step: what one correctly rounded fp32 addition is off by at most, relatively.
+const HALF_STEP: f64 = STEP / 2.0;
+/// `sqrt(2 ln(2/p))` at p = 1e-12: how many root-sum-squares a sum of independent roundings stays
+/// within.
+pub const TAIL: f64 = 7.5;
+/// Terms that a tensor core adds before it truncates once.
+const TERMS_PER_STEP: usize = 16;
+/// Error of the hardware's exponential and of folding log2(e) into its argument, in fp32 steps.
+const EXP_STEPS: f64 = 4.0;
+/// The same rounding may fall on either side of a tie: a computed rounding counts this many times.
+pub const REPEATED: f64 = 2.0;
+
+/// What the storage dtype contributes.
+#[derive(Clone, Copy, Debug)]
+pub struct Storage {
+    /// The dtype.
+    pub dtype: DType,
+    /// Unit roundoff u: 2^-8 (bf16), 2^-11 (f16).
+    pub u: f64,
+    /// Half of the least subnormal: 2^-134 (bf16), 2^-25 (f16).
+    pub eta: f64,
+    /// From here on a rounding gives infinity.
+    pub overflow: f64,
+}
+
+impl Storage {
+    /// Of a 2-byte dtype.
+    pub fn of(dtype: DType) -> Storage {
+        let u = 2f64.powi(-(dtype.precision() as i32));
+        let eta = dtype.min_normal() * u;
+        Storage { dtype, u, eta, overflow: dtype.max_finite() * (1.0 + u / 2.0) }
+    }
+
+    /// Largest rounding error of an operand element `a` whose product is then scaled by `s`.
+    pub fn operand(&self, a: f64, s: f64) -> f64 {
+        if a == 0.0 {
+            return 0.0;
+        }
+        let floor = if s == 0.0 { self.eta } else { self.eta / s };
+        (self.u * a.abs()).max(floor)
+    }
+}
+
+/// Relative error of an fp32 accumulation of `n` products, worst case.
+pub fn accumulation(n: usize) -> f64 {
+    (n.div_ceil(TERMS_PER_STEP) + 2) as f64 * STEP
+}
+
+/// `exp(x) - 1` for the small errors of exponents, without the cost of `exp_m1` where none is due.
+pub fn exp_minus_one(x: f64) -> f64 {
+    if x < 1e-3 { x * (1.0 + x) } else { x.exp_m1() }
+}
+
+/// Error of a logit as the exponential sees it: `dot` is `c |q| |k|`, `s` the logit, `l` the larger
+/// of |L| and |row maximum|.
+pub fn score(d: usize, dot: f64, s: f64, l: f64) -> f64 {
+    accumulation(d) * dot + STEP * (3.0 * s.abs() + 2.0 * l + EXP_STEPS)
+}
+
+/// Relative error of the softmax's row sum over `n` keys; rescalings by the running maximum are
+/// fewer than the additions and no worse.
+pub fn row_sum(n: usize) -> f64 {
+    (n + 4) as f64 * HALF_STEP
+}
+
+/// Error of the LSE: the largest logit error of the row, the row sum, and its own storage.
+pub fn lse(largest_score_error: f64, l: f64, n: usize) -> f64 {
+    largest_score_error + row_sum(n) + 2.0 * STEP * l.abs()
+}
+
+/// Error of delta from its accumulation: `dot` is `sum |dO| |O|` over `d_v` columns.
+pub fn delta(d_v: usize, dot: f64) -> f64 {
+    d_v as f64 * HALF_STEP * dot
+}
+
+/// Error of dP: `dot` is `|dO| |v|`.
+pub fn d_probability(d_v: usize, dot: f64) -> f64 {
+    accumulation(d_v) * dot
+}
+
+/// fp32-level error of dS = P (dP - delta).
+pub fn d_score(p: f64, dp: f64, delta: f64, ds: f64, e_score: f64, e_dp: f64, e_delta: f64) -> f64 {
+    let inner = e_dp + e_delta + 2.0 * STEP * (dp.abs() + delta.abs());
+    p * inner + (exp_minus_one(e_score) + 2.0 * STEP) * ds.abs()
+}
+
+/// Rounding error of a sum of independent roundings: at most its worst case, at most `TAIL`
+/// root-sum-squares plus what repeated roundings add.
+pub fn roundings(worst: f64, squares: f64, repeated: f64) -> f64 {
+    worst.min(TAIL * squares.sqrt() + REPEATED * repeated.abs())
+}
+
+/// fp32 error of the last steps of an output: scaling, division, conversion.
+pub fn last_steps(y: f64) -> f64 {
+    4.0 * STEP * y.abs()
+}
+
+/// The bound of one output element: `y` exact, `rho` its storage-level and `lambda` its fp32-level
+/// error before the output is rounded. Infinite where the output may overflow.
+pub fn tau(storage: &Storage, y: f64, rho: f64, lambda: f64) -> f64 {
+    let before = rho + lambda;
+    let tau = before + storage.u * (y.abs() + before) + storage.eta;
+    if y.abs() + tau < storage.overflow { tau } else { f64::INFINITY }
+}

@@ -1,0 +1,274 @@
+//! The conservation laws of attention: sums that hold whatever the softmax came out as.
+//!
+//! ```text
+//! (1) sum_j dV_j = sum_i dO_i                    over query rows that see a key, a group's heads
+//! (2) sum_j dK_j = 0                             S is linear in K, so shifting all keys does nothing
+//! (3) sum_i <q_i, dQ_i> = sum_j <k_j, dK_j>      both are c sum dS * QK^T
+//! (4) sum_j <v_j, dV_j> = sum_i <o_i, dO_i>      both are sum P * dP
+//! ```
+//!
+//! per sequence and kv head, for softmax without sink or dropout (softcap breaks (2)). A sum of
+//! errors that are small each but of one sign shows here before it shows in any element. Each law
+//! may be off by the tolerances of its terms added up, or, where data is natural and roundings so
+//! independent, by the root of the sum of their squares with what repeats computed beside it.
+
+use super::budget::{REPEATED, Storage, TAIL};
+use super::products::{Operand, Product, Right};
+use super::truth::{Sums, UnitTruth};
+use super::{Coord, Evidence, Finding, Kind};
+use crate::case::Case;
+use crate::outputs::Output;
+use crate::reference::{Block, Unit, dot, query_heads};
+
+/// What each law's two sides may differ by.
+#[derive(Clone, Debug)]
+pub struct LawBudget {
+    /// Law 1: the sum of dO, and the tolerance, for each column of dV.
+    pub dv_sums: Vec<(f64, f64)>,
+    /// Law 2: the tolerance for each column of dK.
+    pub dk_sums: Vec<f64>,
+    /// Law 3: the tolerance.
+    pub qk: f64,
+    /// Law 4: the tolerance.
+    pub ov: f64,
+}
+
+/// Sums over a unit's blocks that the tolerances need.
+#[derive(Debug)]
+pub struct LawSums {
+    natural: bool,
+    /// Sum of dO over rows that see a key, by column.
+    dout: Vec<f64>,
+    /// Squares and repeated part of delta's error in the sum of dK, by column.
+    delta_squares: Vec<f64>,
+    delta_repeated: Vec<f64>,
+    /// Squares and repeated parts of the roundings in `sum P * dP`, backward and forward.
+    p_squares: f64,
+    p_repeated: f64,
+    o_repeated: f64,
+}
+
+impl LawSums {
+    /// Empty sums of a unit.
+    pub fn new(unit: &Unit, case: &Case) -> LawSums {
+        LawSums {
+            natural: case.data.is_natural() && !case.dout.ones,
+            dout: vec![0.0; unit.e],
+            delta_squares: vec![0.0; unit.d],
+            delta_repeated: vec![0.0; unit.d],
+            p_squares: 0.0,
+            p_repeated: 0.0,
+            o_repeated: 0.0,
+        }
+    }
+
+    /// Takes in a block: P with its roundings, dP, and the repeated part of delta's error by row.
+    pub fn add_block(&mut self, block: &Block, dp: &[f64], p: &Operand, delta_repeated: &[f64]) {
+        debug_assert_eq!(block.rows.len(), delta_repeated.len());
+        for (at, dp) in dp.iter().enumerate() {
+            self.p_squares += (p.unit[at] * dp).powi(2);
+            self.p_repeated += (p.rounded[at] - p.value[at]) * dp;
+        }
+        self.o_repeated += delta_repeated.iter().sum::<f64>();
+    }
+
+    /// Takes in a block's rows of Q with the bound and the repeated part of delta's error.
+    pub fn add_delta_error<'a>(
+        &mut self,
+        q: &Right,
+        seen: impl Iterator<Item = bool>,
+        error: impl Iterator<Item = (&'a f64, &'a f64)>,
+    ) {
+        for ((q, (bound, repeated)), _) in
+            q.value.chunks(q.columns).zip(error).zip(seen).filter(|(_, seen)| *seen)
+        {
+            for (c, q) in q.iter().enumerate() {
+                self.delta_squares[c] += (bound * q).powi(2);
+                self.delta_repeated[c] += repeated * q;
+            }
+        }
+    }
+
+    /// Takes in dO of a head's rows that see a key.
+    pub fn add_head(&mut self, unit: &Unit, head: usize) {
+        for (i, row) in unit.dout[head].chunks(unit.e).enumerate() {
+            if !unit.visible(i).is_empty() {
+                self.dout.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+            }
+        }
+    }
+
+    /// The tolerances, from the products of the whole chain.
+    pub(super) fn budget(self, storage: &Storage, unit: &Unit, chain: &Sums, o: &[Product]) -> LawBudget {
+        let c = unit.scale.abs();
+        let delta = |column: usize| {
+            c * (TAIL * self.delta_squares[column].sqrt() + REPEATED * self.delta_repeated[column].abs())
+        };
+        let dv_tolerance = self.column_sums(storage, &chain.dv, unit.e, |_| 0.0);
+        let dk_sums = self.column_sums(storage, &chain.dk, unit.d, delta);
+        LawBudget {
+            dv_sums: self.dout.iter().copied().zip(dv_tolerance).collect(),
+            dk_sums,
+            qk: self.qk(storage, unit, chain),
+            ov: self.ov(storage, unit, &chain.dv, o),
+        }
+    }
+
+    /// Tolerance of the sum over all rows of `product`, by column.
+    fn column_sums(
+        &self,
+        storage: &Storage,
+        product: &Product,
+        columns: usize,
+        extra: impl Fn(usize) -> f64,
+    ) -> Vec<f64> {
+        let mut tolerance = Vec::with_capacity(columns);
+        let bounded = product.finish(storage, |_| false);
+        for c in 0..columns {
+            let rows = || (c..product.y.len()).step_by(columns);
+            let worst: f64 = rows().map(|i| bounded.tau[i]).sum();
+            let s = product.scale;
+            let squares: f64 = rows().map(|i| s * s * product.squares[i]).sum();
+            let output: f64 = rows().map(|i| (storage.u * product.value(i)).powi(2)).sum();
+            let repeated: f64 = rows().map(|i| product.rounded(i) - product.value(i)).sum();
+            let stored = |i: usize| storage.dtype.round(product.rounded(i)) - product.rounded(i);
+            let stored: f64 = rows().map(stored).sum();
+            let fp32: f64 = rows().map(|i| product.lambda(i) - product.extra[i] + storage.eta).sum();
+            let sum = TAIL * (squares.sqrt() + output.sqrt())
+                + REPEATED * (repeated.abs() + stored.abs())
+                + fp32
+                + extra(c);
+            tolerance.push(if self.natural { worst.min(sum) } else { worst });
+        }
+        tolerance
+    }
+
+    /// Law 3. Both sides share dS and its roundings: what is left is the outputs' roundings.
+    fn qk(&self, storage: &Storage, unit: &Unit, chain: &Sums) -> f64 {
+        // Nor does the forward's error of delta and LSE, all that `extra` holds, tell them apart.
+        let shared_apart = |product: &Product, i: usize| product.lambda(i) - product.extra[i];
+        let mut terms = Terms::default();
+        for (q, dq) in unit.q.iter().zip(&chain.dq_products) {
+            terms.add(storage, q, dq, shared_apart);
+        }
+        terms.add(storage, &unit.k, &chain.dk, shared_apart);
+        if self.natural { terms.worst.min(terms.independent()) } else { terms.worst }
+    }
+
+    /// Law 4.
+    fn ov(&self, storage: &Storage, unit: &Unit, dv: &Product, o: &[Product]) -> f64 {
+        let mut terms = Terms::default();
+        terms.add(storage, &unit.v, dv, Product::lambda);
+        for (dout, o) in unit.dout.iter().zip(o) {
+            terms.add(storage, dout, o, Product::lambda);
+        }
+        let roundings =
+            TAIL * 2.0 * self.p_squares.sqrt() + REPEATED * (self.p_repeated.abs() + self.o_repeated.abs());
+        if self.natural { terms.worst.min(terms.independent() + roundings) } else { terms.worst }
+    }
+}
+
+/// Tolerance of a sum of products of an output with known values.
+#[derive(Default)]
+struct Terms {
+    worst: f64,
+    squares: f64,
+    fp32: f64,
+}
+
+impl Terms {
+    fn add(
+        &mut self,
+        storage: &Storage,
+        known: &[f64],
+        product: &Product,
+        fp32: impl Fn(&Product, usize) -> f64,
+    ) {
+        let bounded = product.finish(storage, |_| false);
+        for (i, x) in known.iter().enumerate() {
+            self.worst += x.abs() * bounded.tau[i];
+            self.squares += (storage.u * product.value(i) * x).powi(2);
+            self.fp32 += x.abs() * (fp32(product, i) + storage.eta);
+        }
+    }
+
+    fn independent(&self) -> f64 {
+        TAIL * self.squares.sqrt() + self.fp32
+    }
+}
+
+/// Judges the four laws on a unit's outputs.
+pub fn judge(evidence: &Evidence) -> Vec<Finding> {
+    let units = evidence.truth.units.iter();
+    units.flat_map(|truth| Sides::of(truth, evidence).findings(truth, evidence)).collect()
+}
+
+/// The left sides of the laws, from a backend's outputs.
+struct Sides {
+    dv: Vec<f64>,
+    dk: Vec<f64>,
+    q_dq: f64,
+    k_dk: f64,
+    v_dv: f64,
+    o_dout: f64,
+}
+
+impl Sides {
+    fn of(truth: &UnitTruth, evidence: &Evidence) -> Sides {
+        let (unit, outputs) = (&truth.unit, evidence.outputs);
+        let case = &evidence.inputs.case;
+        let queries = evidence.inputs.q_spans[unit.sequence].rows();
+        let keys = evidence.inputs.kv_spans[unit.sequence].rows();
+        let dk = outputs.dk.rows_of_head(keys.clone(), unit.kv_head);
+        let dv = outputs.dv.rows_of_head(keys, unit.kv_head);
+        let (mut q_dq, mut o_dout) = (0.0, 0.0);
+        for (i, head) in query_heads(case, unit.kv_head).enumerate() {
+            q_dq += dot(&unit.q[i], &outputs.dq.rows_of_head(queries.clone(), head));
+            o_dout += dot(&unit.dout[i], &outputs.o.rows_of_head(queries.clone(), head));
+        }
+        let sums = |values: &[f64], columns: usize| -> Vec<f64> {
+            (0..columns).map(|c| values.iter().skip(c).step_by(columns).sum()).collect()
+        };
+        Sides {
+            dv: sums(&dv, unit.e),
+            dk: sums(&dk, unit.d),
+            q_dq,
+            k_dk: dot(&unit.k, &dk),
+            v_dv: dot(&unit.v, &dv),
+            o_dout,
+        }
+    }
+
+    /// At most one finding a law: the column that is furthest off.
+    fn findings(&self, truth: &UnitTruth, evidence: &Evidence) -> Vec<Finding> {
+        let (laws, unit) = (&truth.laws, &truth.unit);
+        let one = self.dv.iter().zip(&laws.dv_sums).map(|(&got, &(want, bound))| (got, want, bound));
+        let two = self.dk.iter().zip(&laws.dk_sums).map(|(&got, &bound)| (got, 0.0, bound));
+        let worst = |law: u8, tensor: Output, sides: &mut dyn Iterator<Item = (f64, f64, f64)>| {
+            let off = |&(_, (got, want, bound)): &(usize, (f64, f64, f64))| (got - want).abs() / bound;
+            let (column, (got, want, bound)) = sides.enumerate().max_by(|a, b| off(a).total_cmp(&off(b)))?;
+            // A sum that is not finite is the hygiene oracle's to report, with its element.
+            let broken = got.is_finite() && (got - want).abs() > bound;
+            let at = Coord { sequence: unit.sequence, row: None, head: unit.kv_head, column };
+            broken.then(|| Finding {
+                call: evidence.call,
+                tensor: Some(tensor),
+                kind: Kind::Law(law),
+                at: Some(at),
+                got,
+                want,
+                bound,
+                note: String::new(),
+            })
+        };
+        let mut qk = std::iter::once((self.q_dq, self.k_dk, laws.qk));
+        let mut ov = std::iter::once((self.v_dv, self.o_dout, laws.ov));
+        let found = [
+            worst(1, Output::Dv, &mut { one }),
+            worst(2, Output::Dk, &mut { two }),
+            worst(3, Output::Dq, &mut qk),
+            worst(4, Output::Dv, &mut ov),
+        ];
+        found.into_iter().flatten().collect()
+    }
+}
