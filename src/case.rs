@@ -147,10 +147,31 @@ impl Case {
         }
         self.validate_heads_and_dims()?;
         at_most(None, "bytes of all tensors together", self.bytes(), limits::MAX_BYTES)?;
-        let numbers = [self.softmax_scale(), self.data.offset, self.data.head_scale, self.dout.scale];
-        if numbers.iter().any(|x| !x.is_finite()) {
-            let message = "a number that is not finite".to_string();
-            return Err(Invalid { item: None, message });
+        self.validate_numbers()
+    }
+
+    fn validate_numbers(&self) -> Result<(), Invalid> {
+        let spread = match self.data.base {
+            Base::Logits(spread) => spread,
+            Base::Ones | Base::Dyadic => 1.0,
+        };
+        let in_range = [
+            (Item::Scale, "the softmax scale", self.scale.unwrap_or(1.0), 1.0 / limits::MIN_FACTOR),
+            (Item::Data, "the spread of the logits", spread, 1e4),
+            (Item::Data, "the offset of the logits", self.data.offset, 1e4),
+            (Item::Data, "the range of the head scales", self.data.head_scale, 1e3),
+            (Item::Dout, "the factor of dO", self.dout.scale, 1.0 / limits::MIN_FACTOR),
+        ];
+        for (item, what, x, max) in in_range {
+            if x != 0.0 && !(limits::MIN_FACTOR..=max).contains(&x.abs()) {
+                let message =
+                    format!("{what} is {x}: its size must be 0, or {} to {max}", limits::MIN_FACTOR);
+                return Err(Invalid { item: Some(item), message });
+            }
+        }
+        if spread < 0.0 || self.data.head_scale < 1.0 {
+            let message = "a spread is at least 0, a range of head scales at least 1".to_string();
+            return Err(Invalid { item: Some(Item::Data), message });
         }
         Ok(())
     }

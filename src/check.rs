@@ -6,7 +6,7 @@ use crate::backend::{Backend, Failure, Run, RunError, Support};
 use crate::case::{Scenario, limits};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
-use crate::oracle::bound::{self, Measure};
+use crate::oracle::bound::Measure;
 use crate::oracle::{self, Evidence, Finding, Identity, Judgement, Kind, Truth};
 use crate::outputs::{Output, Outputs};
 
@@ -123,10 +123,10 @@ fn run_calls(
 
 fn judge(call: usize, inputs: &Inputs, outputs: &Outputs, contract: Contract, report: &mut Report) {
     let truth = Truth::work_out(inputs, outputs, contract.rounding);
-    let evidence = Evidence { call, inputs, outputs, truth: &truth, contract };
+    let evidence = Evidence::new(call, inputs, outputs, &truth, contract);
     report.findings.extend(oracle::judge(&evidence));
     let similarities = similarities(&evidence);
-    report.calls.push(CallReport { measures: bound::measure(&evidence), similarities });
+    report.calls.push(CallReport { measures: evidence.measures, similarities });
 }
 
 fn backend_fault(call: usize, failure: Failure, detail: String) -> Finding {
@@ -143,10 +143,8 @@ fn similarities(evidence: &Evidence) -> Vec<Similarity> {
     let mut sums = [[0.0; 3]; Output::ALL.len()];
     for judgement in [Judgement::Forward, Judgement::Chain] {
         for plane in evidence.truth.planes(evidence.inputs, judgement) {
-            let tensor = evidence.outputs.get(plane.output);
             let [dot, got, want] = &mut sums[plane.output as usize];
-            for (i, index) in plane.elements(evidence.outputs) {
-                let (x, y) = (tensor.at(index), plane.bounded.value[i]);
+            for (x, &y) in plane.got(evidence.outputs).into_iter().zip(&plane.bounded.value) {
                 if x == y && x.is_infinite() {
                     continue; // a row without keys, and its LSE of -inf
                 }

@@ -1,3 +1,30 @@
-//! The command line.
+//! The command line tool. Everything it does is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use thd_fuzz::cli::{self, Cli, Status};
+
+// The oracle allocates megabytes a case: the system allocator maps and unmaps them each time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::from_env("THD_FUZZ_LOG");
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A panic is a fault of ours: one sentence and status 2, with the backtrace on request.
+    std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
+    let result = std::panic::catch_unwind(|| cli::run(cli));
+    match result {
+        Ok(Ok(status)) => status.into(),
+        Ok(Err(error)) => {
+            eprintln!("thd-fuzz: {error:#}");
+            Status::Fault.into()
+        }
+        Err(_) => {
+            eprintln!("thd-fuzz: a panic of ours; THD_FUZZ_LOG=debug shows where. Please report it");
+            Status::Fault.into()
+        }
+    }
+}

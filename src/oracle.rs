@@ -19,6 +19,7 @@ pub mod laws;
 pub mod products;
 pub mod truth;
 
+use bound::Measure;
 use products::Bounded;
 use truth::{Received, UnitTruth};
 
@@ -62,6 +63,22 @@ pub struct Evidence<'a> {
     pub truth: &'a Truth,
     /// What the backend promises.
     pub contract: Contract,
+    /// How the outputs compare, which more than one asks for.
+    pub measures: Vec<Measure>,
+}
+
+impl<'a> Evidence<'a> {
+    /// Works out the truth's comparison with the outputs.
+    pub fn new(
+        call: usize,
+        inputs: &'a Inputs,
+        outputs: &'a Outputs,
+        truth: &'a Truth,
+        contract: Contract,
+    ) -> Self {
+        let measures = bound::measure(inputs, outputs, truth);
+        Evidence { call, inputs, outputs, truth, contract, measures }
+    }
 }
 
 /// Asks every oracle.
@@ -104,12 +121,15 @@ pub struct Plane<'a> {
 }
 
 impl Plane<'_> {
-    /// Elements of the plane: (index into the bounds, index into the output's tensor).
-    pub fn elements<'a>(&'a self, outputs: &'a Outputs) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let tensor = outputs.get(self.output);
-        let columns = self.columns;
-        (0..self.bounded.value.len())
-            .map(move |i| (i, tensor.index(self.row + i / columns, self.head, i % columns)))
+    /// The backend's values, in the order of the bounds.
+    pub fn got(&self, outputs: &Outputs) -> Vec<f64> {
+        let rows = self.bounded.value.len() / self.columns;
+        outputs.get(self.output).rows_of_head(self.row..self.row + rows, self.head)
+    }
+
+    /// Index of element `i` in the output's tensor.
+    pub fn index(&self, outputs: &Outputs, i: usize) -> usize {
+        outputs.get(self.output).index(self.row + i / self.columns, self.head, i % self.columns)
     }
 
     /// Coordinates of element `i`.

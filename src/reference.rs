@@ -19,9 +19,9 @@ use crate::inputs::Inputs;
 use crate::linalg;
 
 /// Scores of a block at most; with as many rows as fit.
-const BLOCK_SCORES: usize = 1 << 17;
+const BLOCK_SCORES: usize = 1 << 15;
 /// Rows of a block at most.
-const BLOCK_ROWS: usize = 128;
+const BLOCK_ROWS: usize = 64;
 
 /// One sequence and one kv head, with the query heads of its group.
 #[derive(Clone, Debug)]
@@ -166,8 +166,10 @@ pub fn query_heads(case: &Case, kv_head: usize) -> Range<usize> {
     kv_head * group..(kv_head + 1) * group
 }
 
-/// logsumexp of a row; -inf where every score is.
+/// logsumexp of a row; -inf where every score is. Scores are finite or masked: the limits of a case
+/// keep fp64 from overflowing.
 pub fn log_sum_exp(scores: &[f64]) -> f64 {
+    debug_assert!(scores.iter().all(|s| !s.is_nan() && *s < f64::INFINITY));
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if max == f64::NEG_INFINITY {
         return max;

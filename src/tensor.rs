@@ -33,19 +33,19 @@ impl DType {
     }
 
     /// Smallest positive normal value.
-    pub fn min_normal(self) -> f64 {
+    pub const fn min_normal(self) -> f64 {
         match self {
-            DType::F16 => 2f64.powi(-14),
-            DType::Bf16 | DType::F32 => 2f64.powi(-126),
+            DType::F16 => 1.0 / 16384.0,
+            DType::Bf16 | DType::F32 => f32::MIN_POSITIVE as f64,
         }
     }
 
     /// Largest finite value.
-    pub fn max_finite(self) -> f64 {
+    pub const fn max_finite(self) -> f64 {
         match self {
-            DType::Bf16 => f64::from(bf16::MAX),
-            DType::F16 => f64::from(f16::MAX),
-            DType::F32 => f64::from(f32::MAX),
+            DType::Bf16 => 255.0 * (1u128 << 120) as f64,
+            DType::F16 => 65504.0,
+            DType::F32 => f32::MAX as f64,
         }
     }
 
@@ -183,6 +183,8 @@ impl Tensor {
     /// would on real memory.
     pub fn set(&mut self, index: isize, x: f64) {
         let i = usize::try_from(GUARD as isize + index).expect("a store inside the guarded memory");
+        // The half crate's conversions from f64 round twice, and not alike on all machines.
+        let x = self.dtype().round(x);
         match &mut self.elements {
             Elements::Bf16(bits) => bits[i] = bf16::from_f64(x).to_bits(),
             Elements::F16(bits) => bits[i] = f16::from_f64(x).to_bits(),
@@ -213,10 +215,19 @@ impl Tensor {
 
     /// The rows `rows` of one head as f64, row after row.
     pub fn rows_of_head(&self, rows: std::ops::Range<usize>, head: usize) -> Vec<f64> {
+        // One match for all of them: the oracles read every element through here.
+        match &self.elements {
+            Elements::Bf16(bits) => self.gather(rows, head, |i| bf16::from_bits(bits[i]).to_f64()),
+            Elements::F16(bits) => self.gather(rows, head, |i| f16::from_bits(bits[i]).to_f64()),
+            Elements::F32(values) => self.gather(rows, head, |i| f64::from(values[i])),
+        }
+    }
+
+    fn gather(&self, rows: std::ops::Range<usize>, head: usize, value: impl Fn(usize) -> f64) -> Vec<f64> {
         let mut values = Vec::with_capacity(rows.len() * self.dim);
         for row in rows {
-            let start = self.index(row, head, 0);
-            values.extend((start..start + self.dim).map(|i| self.at(i)));
+            let start = GUARD + self.index(row, head, 0);
+            values.extend((start..start + self.dim).map(&value));
         }
         values
     }
@@ -247,6 +258,14 @@ mod tests {
 
     fn same(got: f64, want: f64, of: f64) {
         assert!(got == want || got.is_nan() && want.is_nan(), "rounding {of:e}: {got:e}, expected {want:e}");
+    }
+
+    #[test]
+    fn limits_of_the_dtypes_are_those_of_their_crates() {
+        assert_eq!(DType::Bf16.max_finite(), f64::from(bf16::MAX));
+        assert_eq!(DType::F16.max_finite(), f64::from(f16::MAX));
+        assert_eq!(DType::Bf16.min_normal(), f64::from(bf16::MIN_POSITIVE));
+        assert_eq!(DType::F16.min_normal(), f64::from(f16::MIN_POSITIVE));
     }
 
     #[test]

@@ -25,3 +25,7 @@ pub const MAX_BYTES: u64 = 8 << 30;
 /// `[65536]` with one head of d64 is 2.7e11: minutes on two cores. Beyond it the harness refuses
 /// rather than seem to hang.
 pub const MAX_WORK: u64 = 1 << 39;
+/// Smallest magnitude of a scale, an offset or another factor that is not 0.
+///
+/// Below it, and above its inverse, quotients of two of them leave the range of f64.
+pub const MIN_FACTOR: f64 = 1e-30;

@@ -87,18 +87,10 @@ fn data(input: &mut Input<'_>) -> Parsed<Data> {
         match term {
             "ones" => data.base = Base::Ones,
             "dyadic" => data.base = Base::Dyadic,
-            "logits" => match argument(input, "the spread of the logits")? {
-                spread if (0.0..=1e4).contains(&spread) => data.base = Base::Logits(spread),
-                _ => return fail_at(input, &start, "the spread of the logits is 0 to 10000"),
-            },
-            "offset" => match argument(input, "the offset of the logits")? {
-                offset if offset.abs() <= 1e4 => data.offset = offset,
-                _ => return fail_at(input, &start, "the offset of the logits is -10000 to 10000"),
-            },
-            "head-scale" => match argument(input, "the range of the head scales")? {
-                scale if (1.0..=1e3).contains(&scale) => data.head_scale = scale,
-                _ => return fail_at(input, &start, "the range of the head scales is 1 to 1000"),
-            },
+            // Ranges are judged with the call as a whole, by `Case::validate`.
+            "logits" => data.base = Base::Logits(argument(input, "the spread of the logits")?),
+            "offset" => data.offset = argument(input, "the offset of the logits")?,
+            "head-scale" => data.head_scale = argument(input, "the range of the head scales")?,
             _ => return fail_at(input, &start, format!("expected {what}")),
         }
         if opt('+').parse_next(input)?.is_none() {
@@ -126,10 +118,7 @@ fn dout(input: &mut Input<'_>) -> Parsed<Dout> {
                 dout.row = Some(uint32(input, "a row", limits::MAX_TOKENS)?);
                 expect(input, ')', "')'")?;
             }
-            "scale" => match argument(input, "the factor of dO")? {
-                scale if scale.abs() <= 1e30 => dout.scale = scale,
-                _ => return fail_at(input, &start, "the factor of dO is -1e30 to 1e30"),
-            },
+            "scale" => dout.scale = argument(input, "the factor of dO")?,
             _ => return fail_at(input, &start, format!("expected {what}")),
         }
         if opt('+').parse_next(input)?.is_none() {

@@ -1,7 +1,10 @@
 //! Each element of O, LSE, dQ, dK and dV within the bound computed beside the reference.
 
-use super::{Coord, Evidence, Finding, Judgement, Kind, Plane};
-use crate::outputs::Output;
+use std::collections::BTreeMap;
+
+use super::{Coord, Evidence, Finding, Judgement, Kind, Plane, Truth};
+use crate::inputs::Inputs;
+use crate::outputs::{Output, Outputs};
 
 /// How one output compares under one judgement, over a whole call.
 #[derive(Clone, Copy, Debug)]
@@ -21,28 +24,23 @@ pub struct Measure {
 }
 
 /// Compares every output with the reference, in the order of identity.
-pub fn measure(evidence: &Evidence) -> Vec<Measure> {
-    let mut measures: Vec<Measure> = Vec::new();
+pub fn measure(inputs: &Inputs, outputs: &Outputs, truth: &Truth) -> Vec<Measure> {
+    let mut measures: BTreeMap<(Output, Judgement), Measure> = BTreeMap::new();
     for judgement in [Judgement::Forward, Judgement::Backward, Judgement::Chain] {
-        for plane in evidence.truth.planes(evidence.inputs, judgement) {
-            let known = measures.iter().position(|m| m.output == plane.output && m.judgement == judgement);
-            let at = known.unwrap_or_else(|| {
-                let empty =
-                    Measure { output: plane.output, judgement, worst: 0.0, at: None, beyond: 0, elements: 0 };
-                measures.push(empty);
-                measures.len() - 1
-            });
-            take_in(&mut measures[at], &plane, evidence);
+        for plane in truth.planes(inputs, judgement) {
+            let output = plane.output;
+            let empty = Measure { output, judgement, worst: 0.0, at: None, beyond: 0, elements: 0 };
+            take_in(measures.entry((output, judgement)).or_insert(empty), &plane, outputs);
         }
     }
-    measures.sort_by_key(|m| (m.output, m.judgement));
-    measures
+    measures.into_values().collect()
 }
 
-fn take_in(measure: &mut Measure, plane: &Plane, evidence: &Evidence) {
-    let tensor = evidence.outputs.get(plane.output);
-    for (i, index) in plane.elements(evidence.outputs) {
-        let (got, want, tau) = (tensor.at(index), plane.bounded.value[i], plane.bounded.tau[i]);
+fn take_in(measure: &mut Measure, plane: &Plane, outputs: &Outputs) {
+    let mut worst: Option<usize> = None;
+    let got = plane.got(outputs);
+    let expected = plane.bounded.value.iter().zip(&plane.bounded.tau);
+    for (i, (&got, (&want, &tau))) in got.iter().zip(expected).enumerate() {
         if tau == f64::INFINITY {
             continue;
         }
@@ -53,33 +51,29 @@ fn take_in(measure: &mut Measure, plane: &Plane, evidence: &Evidence) {
         measure.beyond += usize::from(error > 1.0);
         if error > measure.worst {
             measure.worst = error;
-            measure.at = Some((plane.coord(i), got, want, tau));
+            worst = Some(i);
         }
+    }
+    if let Some(i) = worst {
+        measure.at = Some((plane.coord(i), got[i], plane.bounded.value[i], plane.bounded.tau[i]));
     }
 }
 
 /// A finding for each output and judgement that is beyond its bound somewhere.
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
-    let beyond = measure(evidence).into_iter().filter(|m| m.beyond > 0);
+    let beyond = evidence.measures.iter().filter(|m| m.beyond > 0);
     let findings = beyond.filter_map(|m| {
         let (at, got, want, bound) = m.at?;
         let kind = match m.judgement {
-            _ if !got.is_finite() && want.is_finite() => Kind::NonFinite,
+            // The hygiene oracle reports those, with their count.
+            _ if !got.is_finite() && want.is_finite() => return None,
             Judgement::Forward => Kind::Forward,
             Judgement::Backward => Kind::Backward,
             Judgement::Chain => Kind::Chain,
         };
         let note = format!("{} of {} elements beyond their bound", m.beyond, m.elements);
-        Some(Finding {
-            call: evidence.call,
-            tensor: Some(m.output),
-            kind,
-            at: Some(at),
-            got,
-            want,
-            bound,
-            note,
-        })
+        let (call, tensor) = (evidence.call, Some(m.output));
+        Some(Finding { call, tensor, kind, at: Some(at), got, want, bound, note })
     });
-    findings.filter(|f| f.kind != Kind::NonFinite).collect()
+    findings.collect()
 }

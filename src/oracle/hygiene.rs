@@ -68,12 +68,12 @@ fn live(evidence: &Evidence) -> Vec<Finding> {
     for judgement in [Judgement::Forward, Judgement::Chain] {
         for plane in evidence.truth.planes(evidence.inputs, judgement) {
             let tensor = evidence.outputs.get(plane.output);
-            for (i, index) in plane.elements(evidence.outputs) {
-                let (got, want) = (tensor.at(index), plane.bounded.value[i]);
+            for (i, got) in plane.got(evidence.outputs).into_iter().enumerate() {
+                let want = plane.bounded.value[i];
                 if got.is_finite() || got == want {
                     continue;
                 }
-                let kind = match tensor.is_poison(index) {
+                let kind = match tensor.is_poison(plane.index(evidence.outputs, i)) {
                     true => Kind::Unwritten,
                     false if plane.bounded.tau[i] == f64::INFINITY => continue,
                     false => Kind::NonFinite,

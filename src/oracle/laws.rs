@@ -13,8 +13,8 @@
 //! independent, by the root of the sum of their squares with what repeats computed beside it.
 
 use super::budget::{REPEATED, Storage, TAIL};
-use super::products::{Operand, Product, Right};
-use super::truth::{Sums, UnitTruth};
+use super::products::{Bounded, Operand, Product, Right};
+use super::truth::{GradientProducts, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
 use crate::case::Case;
 use crate::outputs::Output;
@@ -99,18 +99,24 @@ impl LawSums {
     }
 
     /// The tolerances, from the products of the whole chain.
-    pub(super) fn budget(self, storage: &Storage, unit: &Unit, chain: &Sums, o: &[Product]) -> LawBudget {
+    pub(super) fn budget(
+        self,
+        storage: &Storage,
+        unit: &Unit,
+        chain: (&GradientProducts, &Gradients),
+        o: (&[Product], &[Bounded]),
+    ) -> LawBudget {
         let c = unit.scale.abs();
         let delta = |column: usize| {
             c * (TAIL * self.delta_squares[column].sqrt() + REPEATED * self.delta_repeated[column].abs())
         };
-        let dv_tolerance = self.column_sums(storage, &chain.dv, unit.e, |_| 0.0);
-        let dk_sums = self.column_sums(storage, &chain.dk, unit.d, delta);
+        let dv_tolerance = self.column_sums(storage, (&chain.0.dv, &chain.1.dv), |_| 0.0);
+        let dk_sums = self.column_sums(storage, (&chain.0.dk, &chain.1.dk), delta);
         LawBudget {
             dv_sums: self.dout.iter().copied().zip(dv_tolerance).collect(),
             dk_sums,
             qk: self.qk(storage, unit, chain),
-            ov: self.ov(storage, unit, &chain.dv, o),
+            ov: self.ov(storage, unit, (&chain.0.dv, &chain.1.dv), o),
         }
     }
 
@@ -118,12 +124,11 @@ impl LawSums {
     fn column_sums(
         &self,
         storage: &Storage,
-        product: &Product,
-        columns: usize,
+        (product, bounded): (&Product, &Bounded),
         extra: impl Fn(usize) -> f64,
     ) -> Vec<f64> {
+        let columns = product.columns;
         let mut tolerance = Vec::with_capacity(columns);
-        let bounded = product.finish(storage, |_| false);
         for c in 0..columns {
             let rows = || (c..product.y.len()).step_by(columns);
             let worst: f64 = rows().map(|i| bounded.tau[i]).sum();
@@ -144,22 +149,28 @@ impl LawSums {
     }
 
     /// Law 3. Both sides share dS and its roundings: what is left is the outputs' roundings.
-    fn qk(&self, storage: &Storage, unit: &Unit, chain: &Sums) -> f64 {
+    fn qk(&self, storage: &Storage, unit: &Unit, (products, chain): (&GradientProducts, &Gradients)) -> f64 {
         // Nor does the forward's error of delta and LSE, all that `extra` holds, tell them apart.
         let shared_apart = |product: &Product, i: usize| product.lambda(i) - product.extra[i];
         let mut terms = Terms::default();
-        for (q, dq) in unit.q.iter().zip(&chain.dq_products) {
+        for (q, dq) in unit.q.iter().zip(products.dq.iter().zip(&chain.dq)) {
             terms.add(storage, q, dq, shared_apart);
         }
-        terms.add(storage, &unit.k, &chain.dk, shared_apart);
+        terms.add(storage, &unit.k, (&products.dk, &chain.dk), shared_apart);
         if self.natural { terms.worst.min(terms.independent()) } else { terms.worst }
     }
 
     /// Law 4.
-    fn ov(&self, storage: &Storage, unit: &Unit, dv: &Product, o: &[Product]) -> f64 {
+    fn ov(
+        &self,
+        storage: &Storage,
+        unit: &Unit,
+        dv: (&Product, &Bounded),
+        (products, o): (&[Product], &[Bounded]),
+    ) -> f64 {
         let mut terms = Terms::default();
         terms.add(storage, &unit.v, dv, Product::lambda);
-        for (dout, o) in unit.dout.iter().zip(o) {
+        for (dout, o) in unit.dout.iter().zip(products.iter().zip(o)) {
             terms.add(storage, dout, o, Product::lambda);
         }
         let roundings =
@@ -181,10 +192,9 @@ impl Terms {
         &mut self,
         storage: &Storage,
         known: &[f64],
-        product: &Product,
+        (product, bounded): (&Product, &Bounded),
         fp32: impl Fn(&Product, usize) -> f64,
     ) {
-        let bounded = product.finish(storage, |_| false);
         for (i, x) in known.iter().enumerate() {
             self.worst += x.abs() * bounded.tau[i];
             self.squares += (storage.u * product.value(i) * x).powi(2);

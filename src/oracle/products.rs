@@ -71,7 +71,8 @@ impl Right {
 
 /// The sums of one product.
 pub struct Product {
-    columns: usize,
+    /// Columns.
+    pub columns: usize,
     /// The factor on the accumulated product: c, or 1.
     pub scale: f64,
     /// A B.

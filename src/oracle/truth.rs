@@ -61,21 +61,29 @@ pub fn work_out(unit: Unit, case: &Case, rounding: Rounding, received: &Received
         lse.push(head_lse);
     }
     let Walk { storage, backward, mut chain, sums, extra, .. } = walk;
-    for (i, x) in chain.dk.extra.iter_mut().enumerate() {
+    for (i, x) in chain.products.dk.extra.iter_mut().enumerate() {
         *x += unit.scale.abs() * budget::roundings(extra.worst[i], extra.squares[i], extra.repeated[i]);
     }
-    let laws = sums.budget(&storage, &unit, &chain, &o);
-    let o = o.iter().map(|o| o.finish(&storage, |_| false)).collect();
-    let (backward, chain) = (backward.finish(&storage), chain.finish(&storage));
+    let o_bounded: Vec<_> = o.iter().map(|o| o.finish(&storage, |_| false)).collect();
+    let backward = backward.finish(&storage).1;
+    let (products, chain) = chain.finish(&storage);
+    let laws = sums.budget(&storage, &unit, (&products, &chain), (&o, &o_bounded));
+    let o = o_bounded;
     UnitTruth { o, lse, backward, chain, laws, unit }
 }
 
-/// Gradient sums of one judgement.
-pub(super) struct Sums {
-    pub(super) dq_products: Vec<Product>,
-    dq: Vec<Bounded>,
+/// The products that the gradients of one judgement are.
+pub(super) struct GradientProducts {
+    /// dQ of each query head; empty where nobody asks for it again.
+    pub(super) dq: Vec<Product>,
     pub(super) dk: Product,
     pub(super) dv: Product,
+}
+
+/// Gradient sums of one judgement.
+struct Sums {
+    products: GradientProducts,
+    dq: Vec<Bounded>,
     /// Rows of dQ, then of dK and dV, that may overflow or have no meaning.
     open_rows: Vec<bool>,
     open_keys: Vec<bool>,
@@ -83,19 +91,27 @@ pub(super) struct Sums {
 
 impl Sums {
     fn new(unit: &Unit) -> Sums {
+        let dk = Product::new(unit.n, unit.d, unit.scale);
+        let dv = Product::new(unit.n, unit.e, 1.0);
         Sums {
-            dq_products: Vec::new(),
+            products: GradientProducts { dq: Vec::new(), dk, dv },
             dq: Vec::new(),
-            dk: Product::new(unit.n, unit.d, unit.scale),
-            dv: Product::new(unit.n, unit.e, 1.0),
             open_rows: vec![false; unit.m],
             open_keys: vec![false; unit.n],
         }
     }
 
-    fn finish(self, storage: &Storage) -> Gradients {
+    /// Bounds a head's dQ, whose rows no other head shares.
+    fn finish_head(&mut self, storage: &Storage, dq: &Product) {
+        self.dq.push(dq.finish(storage, |row| self.open_rows[row]));
+        self.open_rows.fill(false);
+    }
+
+    fn finish(self, storage: &Storage) -> (GradientProducts, Gradients) {
         let open = |key: usize| self.open_keys[key];
-        Gradients { dk: self.dk.finish(storage, open), dv: self.dv.finish(storage, open), dq: self.dq }
+        let dk = self.products.dk.finish(storage, open);
+        let dv = self.products.dv.finish(storage, open);
+        (self.products, Gradients { dq: self.dq, dk, dv })
     }
 }
 
@@ -180,14 +196,9 @@ impl<'a> Walk<'a> {
             let given = self.given(head, &shared, &block, received);
             self.gradients(&shared, &block, &given, &mut given_dq, false);
         }
-        let (storage, open) = (self.storage, |sums: &Sums| sums.open_rows.clone());
-        let (open_chain, open_given) = (open(&self.chain), open(&self.backward));
-        self.chain.dq.push(chain_dq.finish(&storage, |row| open_chain[row]));
-        self.backward.dq.push(given_dq.finish(&storage, |row| open_given[row]));
-        self.chain.dq_products.push(chain_dq);
-        for sums in [&mut self.chain, &mut self.backward] {
-            sums.open_rows.fill(false);
-        }
+        self.chain.finish_head(&self.storage, &chain_dq);
+        self.backward.finish_head(&self.storage, &given_dq);
+        self.chain.products.dq.push(chain_dq);
         self.sums.add_head(unit, head);
         (o, lse)
     }
@@ -386,8 +397,8 @@ impl<'a> Walk<'a> {
         charge(&mut ds, keys.len(), |r| over_rows - over_keys + forward.e_lse[r]);
         charge(&mut p, keys.len(), |r| over_rows + forward.e_lse[r]);
         let rows = 0..rows.len();
-        sums.dk.add_columns(&ds, rows.clone(), &shared.q, keys.clone());
-        sums.dv.add_columns(&p, rows, &shared.dout, keys);
+        sums.products.dk.add_columns(&ds, rows.clone(), &shared.q, keys.clone());
+        sums.products.dv.add_columns(&p, rows, &shared.dout, keys);
     }
 }
 

@@ -1,0 +1,254 @@
+//! A campaign: generated scenarios through a backend, findings shrunk and told as they come.
+//!
+//! Scenario `i` of a campaign is a pure function of (seed, i), and results are taken in that order,
+//! so a campaign of N cases finds the same whatever the number of threads. The first finding of
+//! each identity is shrunk and told; later ones of the same identity are counted.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+
+use crate::backend::{Backend, Choice};
+use crate::case::Scenario;
+use crate::check::{HarnessError, Outcome, Report, check};
+use crate::generate;
+use crate::oracle::{Finding, Identity};
+use crate::shrink::{self, Shrunk};
+use crate::stats::Stats;
+
+/// Longest shrink of one finding, so that a campaign keeps its time.
+const SHRINK_TIME: Duration = Duration::from_secs(60);
+/// Scenarios of a batch for each thread: few, so that a time limit is kept.
+const BATCH: usize = 8;
+
+/// What to run, and for how long.
+pub struct Settings<'a> {
+    /// The backend.
+    pub choice: Choice,
+    /// Seed of the campaign.
+    pub seed: u64,
+    /// Most cases.
+    pub cases: Option<u64>,
+    /// Longest time; a shrink under way may take a minute longer.
+    pub time: Option<Duration>,
+    /// Stops after this many distinct findings.
+    pub stop_after: Option<usize>,
+    /// What one scenario may cost.
+    pub budget: generate::Budget,
+    /// Set from outside to stop early, as Ctrl-C does.
+    pub stop: &'a AtomicBool,
+}
+
+/// A distinct finding.
+#[derive(Debug)]
+pub struct Found {
+    /// Index of the scenario in its campaign.
+    pub index: u64,
+    /// The scenario as drawn.
+    pub original: Scenario,
+    /// The smallest that shows the same.
+    pub minimal: Scenario,
+    /// What leads the report: the worst finding of the minimal scenario.
+    pub lead: Finding,
+    /// How the shrink ended; `None` where the finding did not recur.
+    pub shrunk: Option<Shrunk>,
+}
+
+/// What a campaign tells while it runs.
+pub enum Event<'a> {
+    /// A batch is done.
+    Progress(&'a Summary),
+    /// A failing scenario of a new identity, before it is shrunk.
+    Failing(&'a Scenario, &'a Finding),
+    /// The same, shrunk.
+    Found(&'a Found),
+}
+
+/// The state of a campaign, and at its end the whole of it.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Counts and distributions.
+    pub stats: Stats,
+    /// Distinct findings, by identity, with how often each occurred.
+    pub found: Vec<(Found, u64)>,
+    /// Time since the start.
+    pub elapsed: Duration,
+}
+
+impl Summary {
+    /// Judged scenarios in a second.
+    pub fn cases_per_second(&self) -> f64 {
+        self.stats.cases as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+/// A fault of ours that ended a campaign, with the scenario that showed it.
+#[derive(Debug, thiserror::Error)]
+#[error("{error} (case '{scenario}')")]
+pub struct CampaignError {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The fault.
+    pub error: HarnessError,
+}
+
+/// Opened backends, handed to whichever thread needs one.
+struct Pool {
+    choice: Choice,
+    idle: Mutex<Vec<Box<dyn Backend>>>,
+}
+
+impl Pool {
+    fn check(&self, scenario: &Scenario) -> Result<Outcome, HarnessError> {
+        let idle = || self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut backend = taken.unwrap_or_else(|| self.choice.open());
+        let outcome = check(scenario, &mut *backend, self.choice.descriptor.contract);
+        idle().push(backend);
+        outcome
+    }
+}
+
+/// Runs a campaign. `tell` hears of everything as it happens; the summary is complete whether the
+/// campaign came to its end or not.
+///
+/// # Errors
+/// A fault of ours; the summary holds what was found before.
+pub fn run(settings: &Settings, mut tell: impl FnMut(Event)) -> (Summary, Result<(), CampaignError>) {
+    let start = Instant::now();
+    let pool = Pool { choice: settings.choice, idle: Mutex::new(Vec::new()) };
+    let mut summary = Summary::default();
+    let mut known: HashMap<Identity, usize> = HashMap::new();
+    let batch = (BATCH * rayon::current_num_threads()) as u64;
+    let mut next = 0;
+    let mut result = Ok(());
+    'campaign: while !done(settings, start, next, &summary) {
+        let end = settings.cases.map_or(next + batch, |cases| cases.min(next + batch));
+        for (index, scenario, outcome) in run_batch(settings, &pool, next..end) {
+            match outcome {
+                Ok(Outcome::Refused(reason)) => summary.stats.refuse(reason),
+                Ok(Outcome::Judged(report)) => {
+                    summary.stats.add(&scenario, &report);
+                    let Some(identity) = report.identity() else { continue };
+                    if let Some(&at) = known.get(&identity) {
+                        summary.found[at].1 += 1;
+                        continue;
+                    }
+                    known.insert(identity, summary.found.len());
+                    let found = shrink_found(settings, &pool, index, scenario, &report, identity, &mut tell);
+                    tell(Event::Found(&found));
+                    summary.found.push((found, 1));
+                    if settings.stop_after.is_some_and(|n| summary.found.len() >= n) {
+                        break 'campaign;
+                    }
+                }
+                Err(error) => {
+                    result = Err(CampaignError { scenario, error });
+                    break 'campaign;
+                }
+            }
+        }
+        next = end;
+        summary.elapsed = start.elapsed();
+        tell(Event::Progress(&summary));
+    }
+    summary.elapsed = start.elapsed();
+    (summary, result)
+}
+
+fn done(settings: &Settings, start: Instant, next: u64, summary: &Summary) -> bool {
+    settings.stop.load(Ordering::Relaxed)
+        || settings.cases.is_some_and(|cases| next >= cases)
+        || settings.time.is_some_and(|time| start.elapsed() >= time)
+        || settings.stop_after.is_some_and(|n| summary.found.len() >= n)
+}
+
+type Checked = (u64, Scenario, Result<Outcome, HarnessError>);
+
+fn run_batch(settings: &Settings, pool: &Pool, indices: std::ops::Range<u64>) -> Vec<Checked> {
+    let check = |index: u64| {
+        let scenario = generate::nth(settings.seed, index, &settings.budget);
+        let outcome = pool.check(&scenario);
+        (index, scenario, outcome)
+    };
+    indices.into_par_iter().map(check).collect()
+}
+
+fn shrink_found(
+    settings: &Settings,
+    pool: &Pool,
+    index: u64,
+    original: Scenario,
+    report: &Report,
+    identity: Identity,
+    tell: &mut impl FnMut(Event),
+) -> Found {
+    let first = identity.lead(&report.findings).expect("the identity is that of a finding").clone();
+    tell(Event::Failing(&original, &first));
+    let shrunk = shrink_finding(pool, &original, identity, settings.stop);
+    let minimal = shrunk.as_ref().map_or(&original, |(shrunk, _)| &shrunk.minimal).clone();
+    let (shrunk, lead) = match shrunk {
+        Some((shrunk, lead)) => (Some(shrunk), lead),
+        None => (None, first),
+    };
+    Found { index, original, minimal, lead, shrunk }
+}
+
+/// The smallest scenario with the same identity, and its finding; `None` where `scenario` does not
+/// fail again.
+fn shrink_finding(
+    pool: &Pool,
+    scenario: &Scenario,
+    identity: Identity,
+    stop: &AtomicBool,
+) -> Option<(Shrunk, Finding)> {
+    let mut lead = None;
+    let deadline = Some(Instant::now() + SHRINK_TIME);
+    let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
+    let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
+        let Ok(Outcome::Judged(report)) = pool.check(candidate) else { return false };
+        let same = report.identity() == Some(identity);
+        if same {
+            lead = identity.lead(&report.findings).cloned();
+        }
+        same
+    });
+    Some((shrunk.ok()?, lead?))
+}
+
+/// Checks one scenario and, where it fails, shrinks it: `None` where it passes.
+///
+/// # Errors
+/// A fault of ours, or a refusal, as [`check`] tells them.
+pub fn shrink_scenario(
+    choice: Choice,
+    scenario: &Scenario,
+    stop: &AtomicBool,
+) -> Result<ShrinkOutcome, HarnessError> {
+    let pool = Pool { choice, idle: Mutex::new(Vec::new()) };
+    let report = match pool.check(scenario)? {
+        Outcome::Refused(reason) => return Ok(ShrinkOutcome::Refused(reason)),
+        Outcome::Judged(report) => report,
+    };
+    let Some(identity) = report.identity() else { return Ok(ShrinkOutcome::Passes) };
+    let first = identity.lead(&report.findings).expect("the identity is that of a finding").clone();
+    let (minimal, shrunk, lead) = match shrink_finding(&pool, scenario, identity, stop) {
+        Some((shrunk, lead)) => (shrunk.minimal.clone(), Some(shrunk), lead),
+        None => (scenario.clone(), None, first),
+    };
+    Ok(ShrinkOutcome::Found(Box::new(Found { index: 0, original: scenario.clone(), minimal, lead, shrunk })))
+}
+
+/// What came of a single shrink.
+#[derive(Debug)]
+pub enum ShrinkOutcome {
+    /// It fails, and this is the smallest that does.
+    Found(Box<Found>),
+    /// It passes: there is nothing to shrink.
+    Passes,
+    /// The backend does not do such cases.
+    Refused(String),
+}

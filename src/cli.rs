@@ -1,0 +1,147 @@
+//! The command line: what can be asked. `cli/commands.rs` answers.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::backend::{Choice, UnknownName};
+use crate::case::{ParseError, Scenario};
+
+mod commands;
+mod out;
+
+pub use commands::run;
+
+/// A differential fuzzer for fused attention backward kernels on packed variable-length batches.
+#[derive(Debug, Parser)]
+#[command(name = "thd-fuzz", version, about, after_help = STATUSES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const STATUSES: &str = "Exit status: 0 clean, 1 a finding, 2 wrong usage or a fault of thd-fuzz itself.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)] // one value a process
+pub enum Command {
+    /// Draw random cases until the time or the number is up; shrink and save what fails.
+    Fuzz(Fuzz),
+    /// Run one case and print its outputs beside the reference's.
+    Check(Check),
+    /// Run saved cases: files, or folders of them.
+    Replay(Replay),
+    /// Find the smallest case that fails as this one does.
+    Shrink(Check),
+    /// List the backends, what each needs, and the faults that can be planted in it.
+    Backends,
+}
+
+/// Which backend runs.
+#[derive(Debug, Args)]
+pub struct BackendArgs {
+    /// The backend, one of those that `thd-fuzz backends` lists.
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Plant a fault in the backend, to see the harness find it.
+    #[arg(long, value_name = "NAME")]
+    pub fault: Option<String>,
+}
+
+impl BackendArgs {
+    /// Looks the names up.
+    ///
+    /// # Errors
+    /// A name that is in no table.
+    pub fn choice(&self) -> Result<Choice, UnknownName> {
+        Choice::find(self.backend.as_deref(), self.fault.as_deref())
+    }
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For a person.
+    Human,
+    /// An object a line: each finding, last a summary.
+    Json,
+}
+
+/// `fuzz`.
+#[derive(Debug, Args)]
+pub struct Fuzz {
+    /// Backend and planted fault.
+    #[command(flatten)]
+    pub backend: BackendArgs,
+    /// Stop after this time, such as 60s or 8h. Without --time and --cases: 60s.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub time: Option<Duration>,
+    /// Stop after this many cases.
+    #[arg(long, value_name = "N")]
+    pub cases: Option<u64>,
+    /// Seed of the campaign; without it, a new one, which is printed.
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Stop after this many distinct findings.
+    #[arg(long, value_name = "N")]
+    pub stop_after: Option<usize>,
+    /// Folder for findings.
+    #[arg(long, value_name = "DIR", default_value = "findings")]
+    pub save: PathBuf,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+}
+
+/// `check` and `shrink`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The case, such as '[128,96] h8 d128 causal'; docs/notation.md has the grammar.
+    #[arg(value_parser = parse_scenario)]
+    pub case: Scenario,
+    /// Backend and planted fault.
+    #[command(flatten)]
+    pub backend: BackendArgs,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+}
+
+/// `replay`.
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// Files, or folders that are searched for them.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Backend and planted fault.
+    #[command(flatten)]
+    pub backend: BackendArgs,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+}
+
+fn parse_scenario(text: &str) -> Result<Scenario, ParseError> {
+    text.parse()
+}
+
+/// What the process ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// Nothing was found.
+    Clean = 0,
+    /// Something was.
+    Finding = 1,
+    /// Wrong usage, or a fault of ours.
+    Fault = 2,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        ExitCode::from(status as u8)
+    }
+}

@@ -1,0 +1,108 @@
+//! The formulas as plain loops: no blocks, no matrix product, one query row after another.
+//!
+//! Where there is a choice it is another one than the reference's: the mask is spelled out as
+//! inequalities, P is a quotient of exponentials, D is `sum_j P dP` rather than `<dO, O>`.
+
+use crate::case::{Align, Mask};
+use crate::reference::{Solution, Unit};
+
+/// The outputs and, beside each element, the sum of the absolute values of its terms: what the
+/// rounding errors of any way to add them up are proportional to.
+pub struct Naive {
+    pub value: Solution,
+    pub size: Solution,
+}
+
+pub fn evaluate(unit: &Unit) -> Naive {
+    let zeros = |rows: usize, columns: usize| vec![0.0; rows * columns];
+    let of_heads = |columns: usize| vec![zeros(unit.m, columns); unit.q.len()];
+    let empty = Solution {
+        o: of_heads(unit.e),
+        lse: of_heads(1),
+        dq: of_heads(unit.d),
+        dk: zeros(unit.n, unit.d),
+        dv: zeros(unit.n, unit.e),
+    };
+    let mut all = Naive { value: empty.clone(), size: empty };
+    for head in 0..unit.q.len() {
+        for i in 0..unit.m {
+            row(unit, head, i, &mut all);
+        }
+    }
+    all
+}
+
+fn sees(mask: Mask, i: usize, j: usize, m: usize, n: usize) -> bool {
+    let (i, j, m, n) = (i as i64, j as i64, m as i64, n as i64);
+    match mask {
+        Mask::Full => true,
+        Mask::Causal(Align::TopLeft) => i >= j,
+        Mask::Causal(Align::BottomRight) => m - i <= n - j,
+        Mask::Window { left, right, align } => {
+            let ahead = if align == Align::TopLeft { j - i } else { (j - n) - (i - m) };
+            left.is_none_or(|left| ahead >= -left) && right.is_none_or(|right| ahead <= right)
+        }
+    }
+}
+
+/// What one query row adds to the outputs.
+fn row(unit: &Unit, head: usize, i: usize, all: &mut Naive) {
+    let (d, c) = (unit.d, unit.scale);
+    let keys: Vec<usize> = (0..unit.n).filter(|&j| sees(unit.mask, i, j, unit.m, unit.n)).collect();
+    if keys.is_empty() {
+        all.value.lse[head][i] = f64::NEG_INFINITY;
+        return;
+    }
+    let q = &unit.q[head][i * d..][..d];
+    let key = |j: usize| &unit.k[j * d..][..d];
+    let scores: Vec<f64> = keys.iter().map(|&j| c * product(q, key(j), same)).collect();
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+    let p: Vec<f64> = scores.iter().map(|s| (s - largest).exp() / sum).collect();
+    all.value.lse[head][i] = largest + sum.ln();
+    let products = keys.iter().map(|&j| c.abs() * product(q, key(j), f64::abs));
+    all.size.lse[head][i] = 1.0 + products.fold(0.0, f64::max);
+
+    add_terms(unit, head, i, &keys, &p, &mut all.value, same);
+    add_terms(unit, head, i, &keys, &p, &mut all.size, f64::abs);
+}
+
+/// Adds one row's terms to the outputs, each as it is or as `of` makes it: its absolute value.
+fn add_terms(
+    unit: &Unit,
+    head: usize,
+    i: usize,
+    keys: &[usize],
+    p: &[f64],
+    out: &mut Solution,
+    of: fn(f64) -> f64,
+) {
+    let (d, e) = (unit.d, unit.e);
+    let q = &unit.q[head][i * d..][..d];
+    let dout = &unit.dout[head][i * e..][..e];
+    let dp: Vec<f64> = keys.iter().map(|&j| product(dout, &unit.v[j * e..][..e], of)).collect();
+    let delta: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
+    for ((&j, &p), &dp) in keys.iter().zip(p).zip(&dp) {
+        let ds = of(unit.scale) * p * (dp + of(-1.0) * delta);
+        for (y, &dout) in dout.iter().enumerate() {
+            out.o[head][i * e + y] += of(p * unit.v[j * e + y]);
+            out.dv[j * e + y] += of(p * dout);
+        }
+        for (x, &q) in q.iter().enumerate() {
+            out.dq[head][i * d + x] += of(ds * unit.k[j * d + x]);
+            out.dk[j * d + x] += of(ds * q);
+        }
+    }
+}
+
+fn product(a: &[f64], b: &[f64], of: fn(f64) -> f64) -> f64 {
+    let mut sum = 0.0;
+    for (a, b) in a.iter().zip(b) {
+        sum += of(a * b);
+    }
+    sum
+}
+
+fn same(x: f64) -> f64 {
+    x
+}

@@ -1,0 +1,131 @@
+//! What a person reads: the table of the seed report, findings, the summary.
+
+use std::fmt::Write;
+
+use crate::backend::Choice;
+use crate::campaign::{Found, Summary};
+use crate::case::{Case, Scenario};
+use crate::check::{CallReport, Report};
+use crate::oracle::Finding;
+use crate::outputs::Output;
+use crate::report::replay_command;
+
+/// Widest lengths that the table shows whole.
+const LENGTHS: usize = 22;
+
+/// The table of bug reports: per call the lengths, the forward's cosine, each gradient's cosine and
+/// norm beside the reference's, the worst error in bounds, and the verdict.
+pub fn table(scenario: &Scenario, report: &Report) -> String {
+    let mut text = format!(
+        "{:LENGTHS$}  {:>9}  {:<27} {:<27} {:<27} {:>8}  verdict\n",
+        "lengths", "O cos", "dQ cos  norm (reference)", "dK", "dV", "worst"
+    );
+    for (call, (case, answer)) in scenario.calls.iter().zip(&report.calls).enumerate() {
+        let bad = report.findings.iter().any(|f| f.call == call);
+        let _ = writeln!(text, "{}", row(case, answer, bad));
+    }
+    text
+}
+
+fn row(case: &Case, answer: &CallReport, bad: bool) -> String {
+    let of = |output: Output| answer.similarities.iter().find(|s| s.output == output);
+    let gradient = |output: Output| match of(output) {
+        Some(s) => format!("{:7.4} {:.3e} ({:.3e})", s.cosine, s.norm, s.reference),
+        None => "-".to_string(),
+    };
+    let worst = answer.measures.iter().map(|m| m.worst).fold(0.0, f64::max);
+    format!(
+        "{:LENGTHS$}  {:9.6}  {:<27} {:<27} {:<27} {:>8}  {}",
+        lengths(case),
+        of(Output::O).map_or(f64::NAN, |s| s.cosine),
+        gradient(Output::Dq),
+        gradient(Output::Dk),
+        gradient(Output::Dv),
+        size(worst),
+        if bad { "BAD" } else { "ok" }
+    )
+}
+
+fn lengths(case: &Case) -> String {
+    let text = case.to_string();
+    let text = text.split(' ').next().unwrap_or_default();
+    match text.len() > LENGTHS {
+        true => format!("{}..", &text[..LENGTHS - 2]),
+        false => text.to_string(),
+    }
+}
+
+/// An error in bounds: three digits, or a power of ten.
+fn size(error: f64) -> String {
+    if error.is_finite() && error < 1e4 { format!("{error:.3}") } else { format!("{error:.1e}") }
+}
+
+/// One finding on one or two lines, without its case.
+pub fn finding(finding: &Finding) -> String {
+    let tensor = finding.tensor.map_or("the backend", Output::name);
+    let mut text = format!("{tensor}: {} ({})", finding.kind.name(), finding.kind.oracle());
+    if let Some(at) = finding.at {
+        let _ = write!(
+            text,
+            ", at {at}: got {:.6e}, expected {:.6e}, off by {} bounds of {:.2e}",
+            finding.got,
+            finding.want,
+            size(finding.error()),
+            finding.bound
+        );
+    }
+    if !finding.note.is_empty() {
+        let _ = write!(text, "; {}", finding.note.escape_debug());
+    }
+    text
+}
+
+/// A finding of a campaign or of a shrink, with the case, the minimal case and how to replay it.
+pub fn found(found: &Found, choice: &Choice) -> String {
+    let mut text = format!("FINDING  {}\n", finding(&found.lead));
+    let _ = writeln!(text, "  case     {}", found.original);
+    match &found.shrunk {
+        Some(shrunk) => {
+            let _ = writeln!(text, "  minimal  {}", found.minimal);
+            let _ = writeln!(text, "           {shrunk}");
+        }
+        None => {
+            let _ = writeln!(text, "  minimal  not shrunk: it did not fail again");
+        }
+    }
+    let _ = write!(text, "  replay   {}", replay_command(&found.minimal, choice));
+    text
+}
+
+/// The end of a campaign.
+pub fn summary(summary: &Summary, choice: &Choice, seed: u64) -> String {
+    let Summary { stats, found, elapsed } = summary;
+    let mut text = format!(
+        "{} on {choice}, seed {seed}: {} in {:.1} s ({:.1} cases/s), {} ({} failing)\n{stats}",
+        if found.is_empty() { "clean" } else { "NOT CLEAN" },
+        plural(stats.cases, "case"),
+        elapsed.as_secs_f64(),
+        summary.cases_per_second(),
+        plural(found.len() as u64, "finding"),
+        plural(stats.failing, "case"),
+    );
+    for (found, times) in found {
+        let tensor = found.lead.tensor.map_or("the backend", Output::name);
+        let _ = write!(text, "\n  {} times  {tensor} {}: {}", times, found.lead.kind.name(), found.minimal);
+    }
+    text
+}
+
+/// One line on how a campaign goes.
+pub fn progress(summary: &Summary) -> String {
+    format!(
+        "{} cases, {:.1}/s, {}",
+        summary.stats.cases,
+        summary.cases_per_second(),
+        plural(summary.found.len() as u64, "finding")
+    )
+}
+
+fn plural(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

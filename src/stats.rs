@@ -1,0 +1,145 @@
+//! What a campaign has seen: counts, the distribution of its cases, and how near to their bounds
+//! right outputs came. Without it a fuzzer that finds nothing looks like one that tests nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::case::Scenario;
+use crate::check::Report;
+use crate::outputs::Output;
+
+/// Counts of whole numbers, with exact quantiles.
+#[derive(Clone, Debug, Default)]
+pub struct Counts(BTreeMap<u64, u64>);
+
+impl Counts {
+    /// Counts `value` once.
+    pub fn add(&mut self, value: u64) {
+        *self.0.entry(value).or_default() += 1;
+    }
+
+    /// How many values were counted.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// The smallest value that at least a share `q` of all are at or below; 0 without any.
+    pub fn quantile(&self, q: f64) -> u64 {
+        let rank = (q * self.total() as f64).ceil() as u64;
+        let mut seen = 0;
+        for (&value, &count) in &self.0 {
+            seen += count;
+            if seen >= rank {
+                return value;
+            }
+        }
+        0
+    }
+
+    /// The share of values for which `holds`.
+    pub fn share(&self, holds: impl Fn(u64) -> bool) -> f64 {
+        let holding: u64 = self.0.iter().filter(|&(&value, _)| holds(value)).map(|(_, count)| count).sum();
+        holding as f64 / self.total().max(1) as f64
+    }
+}
+
+/// Everything that a campaign counts.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Scenarios judged, refused ones apart.
+    pub cases: u64,
+    /// Scenarios that failed, repeats of a known finding included.
+    pub failing: u64,
+    /// Refusals by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Tokens of the longer side of the first call.
+    pub tokens: Counts,
+    /// Query heads of the first call.
+    pub heads: Counts,
+    /// d_qk of the first call.
+    pub dims: Counts,
+    /// Sequences of the first call.
+    pub sequences: Counts,
+    /// Largest |error|/tau of passing scenarios, by output.
+    pub nearest: BTreeMap<Output, f64>,
+}
+
+impl Stats {
+    /// Takes in a judged scenario.
+    pub fn add(&mut self, scenario: &Scenario, report: &Report) {
+        self.cases += 1;
+        let first = &scenario.calls[0];
+        self.tokens.add(first.q.tokens().max(first.kv.tokens()));
+        self.heads.add(first.heads.q.into());
+        self.dims.add(first.dims.qk.into());
+        self.sequences.add(first.sequences() as u64);
+        if !report.findings.is_empty() {
+            self.failing += 1;
+            return;
+        }
+        for measure in report.calls.iter().flat_map(|call| &call.measures) {
+            let nearest = self.nearest.entry(measure.output).or_default();
+            *nearest = nearest.max(measure.worst);
+        }
+    }
+
+    /// Takes in a refusal.
+    pub fn refuse(&mut self, reason: String) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let quantiles = |counts: &Counts| {
+            let [low, median, high, max] = [0.1, 0.5, 0.9, 1.0].map(|q| counts.quantile(q));
+            format!("10 %: {low}, median {median}, 90 %: {high}, max {max}")
+        };
+        writeln!(
+            f,
+            "  tokens     {}; {} over 256",
+            quantiles(&self.tokens),
+            percent(self.tokens.share(|n| n > 256))
+        )?;
+        writeln!(f, "  sequences  {}", quantiles(&self.sequences))?;
+        writeln!(
+            f,
+            "  heads      {}; {} with 4 or more",
+            quantiles(&self.heads),
+            percent(self.heads.share(|n| n >= 4))
+        )?;
+        let dims = [
+            ("below 64", 0..64),
+            ("64", 64..65),
+            ("65 to 127", 65..128),
+            ("128", 128..129),
+            ("above", 129..4096),
+        ];
+        let dims =
+            dims.map(|(name, range)| format!("{name}: {}", percent(self.dims.share(|d| range.contains(&d)))));
+        writeln!(f, "  d_qk       {}", dims.join(", "))?;
+        let nearest: Vec<_> =
+            self.nearest.iter().map(|(output, worst)| format!("{output} {worst:.3}")).collect();
+        write!(f, "  largest error of passing cases, in bounds: {}", nearest.join(", "))?;
+        for (reason, count) in &self.refused {
+            write!(f, "\n  refused    {count}: {}", reason.escape_debug())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_exact() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.quantile(0.5), 0);
+        (1..=10).for_each(|n| counts.add(n));
+        counts.add(1000);
+        assert_eq!([0.1, 0.5, 0.9, 1.0].map(|q| counts.quantile(q)), [2, 6, 10, 1000]);
+        assert!((counts.share(|n| n > 9) - 2.0 / 11.0).abs() < 1e-12);
+    }
+}
