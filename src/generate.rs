@@ -42,7 +42,7 @@ pub struct Budget {
 impl Default for Budget {
     /// Up to two calls of `[512] h4`, or one of `[1500]`; the mean is a tenth of the maximum.
     fn default() -> Self {
-        Budget { max_tokens: 4096, max_work: 150_000_000 }
+        Budget { max_tokens: 4096, max_work: 80_000_000 }
     }
 }
 

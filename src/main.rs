@@ -5,11 +5,17 @@ use std::process::ExitCode;
 use clap::Parser;
 use thd_fuzz::cli::{self, Cli, Status};
 
-// The oracle allocates megabytes a case: the system allocator maps and unmaps them each time.
+/// The oracle and its matrix library allocate megabytes for each product: the system allocator maps
+/// and unmaps them each time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// `mi_option_purge_delay`, which the bindings leave unnamed.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+
 fn main() -> ExitCode {
+    // SAFETY: sets a number that the allocator reads; no other thread runs yet.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::from_env("THD_FUZZ_LOG");
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();

@@ -3,8 +3,6 @@
 //! [`ORACLES`] lists them in the order of a finding's identity. [`budget`] is the only file with a
 //! tolerance in it.
 
-use std::fmt;
-
 use rayon::prelude::*;
 
 use crate::contract::{Contract, Rounding};
@@ -14,12 +12,14 @@ use crate::reference::{Unit, query_heads};
 
 pub mod bound;
 pub mod budget;
+pub mod finding;
 pub mod hygiene;
 pub mod laws;
 pub mod products;
 pub mod truth;
 
 use bound::Measure;
+pub use finding::{Coord, Finding, Identity, Kind};
 use products::Bounded;
 use truth::{Received, UnitTruth};
 
@@ -189,163 +189,5 @@ impl Truth {
             planes.push(plane(Output::Dv, unit.kv_head, unit.e, &gradients.dv));
         }
         planes
-    }
-}
-
-/// Where in an output, in logical coordinates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coord {
-    /// Index of the sequence.
-    pub sequence: usize,
-    /// Row inside the sequence; `None` where a sum over rows is judged.
-    pub row: Option<usize>,
-    /// Head of the output's own side.
-    pub head: usize,
-    /// Column.
-    pub column: usize,
-}
-
-impl fmt::Display for Coord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sequence {}, ", self.sequence)?;
-        match self.row {
-            Some(row) => write!(f, "row {row}, ")?,
-            None => write!(f, "all rows, ")?,
-        }
-        write!(f, "head {}, column {}", self.head, self.column)
-    }
-}
-
-/// What is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// The backend's process died.
-    Crash,
-    /// The backend did not answer in time.
-    Hang,
-    /// The backend answered with an error status.
-    Error,
-    /// A live element that nobody wrote.
-    Unwritten,
-    /// A dead row that is not as the contract says.
-    DeadRow,
-    /// Memory outside a tensor that was written.
-    Guard,
-    /// A live element that is not finite.
-    NonFinite,
-    /// An element of O or LSE beyond its bound.
-    Forward,
-    /// An element of a gradient beyond its bound, given the backend's own O and LSE.
-    Backward,
-    /// An element of a gradient beyond its bound, forward's error included.
-    Chain,
-    /// A conservation law broken.
-    Law(u8),
-}
-
-impl Kind {
-    /// The oracle that reports it; "backend" for the backend's own faults.
-    pub fn oracle(self) -> &'static str {
-        match self {
-            Kind::Crash | Kind::Hang | Kind::Error => "backend",
-            Kind::Unwritten | Kind::DeadRow | Kind::Guard | Kind::NonFinite => "hygiene",
-            Kind::Forward | Kind::Backward | Kind::Chain => "bound",
-            Kind::Law(_) => "laws",
-        }
-    }
-
-    /// Its name in reports.
-    pub fn name(self) -> String {
-        match self {
-            Kind::Crash => "crash".into(),
-            Kind::Hang => "hang".into(),
-            Kind::Error => "error".into(),
-            Kind::Unwritten => "unwritten".into(),
-            Kind::DeadRow => "dead-row".into(),
-            Kind::Guard => "guard".into(),
-            Kind::NonFinite => "non-finite".into(),
-            Kind::Forward => "forward".into(),
-            Kind::Backward => "backward".into(),
-            Kind::Chain => "chain".into(),
-            Kind::Law(law) => format!("law-{law}"),
-        }
-    }
-
-    /// The class that a finding's identity keeps. A NaN is a value that is wrong without bound, and
-    /// a smaller case may show the same fault as a finite one; a law is kept apart, since it sees
-    /// what no element shows.
-    fn class(self) -> Class {
-        match self {
-            Kind::Crash => Class::Crash,
-            Kind::Hang => Class::Hang,
-            Kind::Error => Class::Error,
-            Kind::Unwritten => Class::Unwritten,
-            Kind::DeadRow => Class::DeadRow,
-            Kind::Guard => Class::Guard,
-            Kind::NonFinite | Kind::Forward | Kind::Backward | Kind::Chain => Class::Value,
-            Kind::Law(_) => Class::Law,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Class {
-    Crash,
-    Hang,
-    Error,
-    Unwritten,
-    DeadRow,
-    Guard,
-    Value,
-    Law,
-}
-
-/// Something wrong in one call.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// Index of the call in its scenario.
-    pub call: usize,
-    /// The output at fault; `None` where the backend gave none.
-    pub tensor: Option<Output>,
-    /// What is wrong.
-    pub kind: Kind,
-    /// Where it is worst.
-    pub at: Option<Coord>,
-    /// What was there.
-    pub got: f64,
-    /// What should be.
-    pub want: f64,
-    /// How far apart they may be.
-    pub bound: f64,
-    /// More for a reader, such as how many elements are wrong; may be empty.
-    pub note: String,
-}
-
-impl Finding {
-    /// The size of the error in units of its bound: above 1. Infinite where a value is not finite
-    /// or nothing but equality is allowed.
-    pub fn error(&self) -> f64 {
-        let error = (self.got - self.want).abs() / self.bound;
-        if error.is_nan() { f64::INFINITY } else { error }
-    }
-}
-
-/// What a shrinker keeps: the first class that fires, and the first output in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Identity {
-    class: Class,
-    tensor: Option<Output>,
-}
-
-impl Identity {
-    /// Of a scenario's findings; `None` without any.
-    pub fn of(findings: &[Finding]) -> Option<Identity> {
-        findings.iter().map(|f| Identity { class: f.kind.class(), tensor: f.tensor }).min()
-    }
-
-    /// The finding that a report leads with: the worst one of this identity.
-    pub fn lead<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
-        let mine = findings.iter().filter(|f| f.kind.class() == self.class && f.tensor == self.tensor);
-        mine.max_by(|a, b| a.error().total_cmp(&b.error()))
     }
 }

@@ -13,7 +13,7 @@
 //! independent, by the root of the sum of their squares with what repeats computed beside it.
 
 use super::budget::{REPEATED, Storage, TAIL};
-use super::products::{Bounded, Operand, Product, Right};
+use super::products::{Bounded, Element, Operand, Product, Right};
 use super::truth::{GradientProducts, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
 use crate::case::Case;
@@ -128,35 +128,37 @@ impl LawSums {
         extra: impl Fn(usize) -> f64,
     ) -> Vec<f64> {
         let columns = product.columns;
-        let mut tolerance = Vec::with_capacity(columns);
-        for c in 0..columns {
-            let rows = || (c..product.y.len()).step_by(columns);
-            let worst: f64 = rows().map(|i| bounded.tau[i]).sum();
-            let s = product.scale;
-            let squares: f64 = rows().map(|i| s * s * product.squares[i]).sum();
-            let output: f64 = rows().map(|i| (storage.u * product.value(i)).powi(2)).sum();
-            let repeated: f64 = rows().map(|i| product.rounded(i) - product.value(i)).sum();
-            let stored = |i: usize| storage.dtype.round(product.rounded(i)) - product.rounded(i);
-            let stored: f64 = rows().map(stored).sum();
-            let fp32: f64 = rows().map(|i| product.lambda(i) - product.extra[i] + storage.eta).sum();
-            let sum = TAIL * (squares.sqrt() + output.sqrt())
-                + REPEATED * (repeated.abs() + stored.abs())
-                + fp32
-                + extra(c);
-            tolerance.push(if self.natural { worst.min(sum) } else { worst });
+        let mut sums = vec![ColumnSum::default(); columns];
+        for row in 0..product.y.len() / columns {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                let i = row * columns + c;
+                let element = product.element(i);
+                sum.worst += bounded.tau[i];
+                sum.squares += product.scale * product.scale * product.squares[i];
+                sum.output += (storage.u * element.value).powi(2);
+                sum.repeated += element.rounded - element.value;
+                sum.stored += storage.dtype.round(element.rounded) - element.rounded;
+                sum.fp32 += element.lambda + storage.eta;
+            }
         }
-        tolerance
+        let tolerance = |(c, sum): (usize, &ColumnSum)| {
+            let independent = TAIL * (sum.squares.sqrt() + sum.output.sqrt())
+                + REPEATED * (sum.repeated.abs() + sum.stored.abs())
+                + sum.fp32
+                + extra(c);
+            if self.natural { sum.worst.min(independent) } else { sum.worst }
+        };
+        sums.iter().enumerate().map(tolerance).collect()
     }
 
     /// Law 3. Both sides share dS and its roundings: what is left is the outputs' roundings.
     fn qk(&self, storage: &Storage, unit: &Unit, (products, chain): (&GradientProducts, &Gradients)) -> f64 {
-        // Nor does the forward's error of delta and LSE, all that `extra` holds, tell them apart.
-        let shared_apart = |product: &Product, i: usize| product.lambda(i) - product.extra[i];
+        // Nor does the forward's error of delta and LSE tell them apart, which is all of `extra`.
         let mut terms = Terms::default();
         for (q, dq) in unit.q.iter().zip(products.dq.iter().zip(&chain.dq)) {
-            terms.add(storage, q, dq, shared_apart);
+            terms.add(storage, q, dq, |element| element.lambda);
         }
-        terms.add(storage, &unit.k, (&products.dk, &chain.dk), shared_apart);
+        terms.add(storage, &unit.k, (&products.dk, &chain.dk), |element| element.lambda);
         if self.natural { terms.worst.min(terms.independent()) } else { terms.worst }
     }
 
@@ -169,14 +171,25 @@ impl LawSums {
         (products, o): (&[Product], &[Bounded]),
     ) -> f64 {
         let mut terms = Terms::default();
-        terms.add(storage, &unit.v, dv, Product::lambda);
+        terms.add(storage, &unit.v, dv, |element| element.lambda + element.extra);
         for (dout, o) in unit.dout.iter().zip(products.iter().zip(o)) {
-            terms.add(storage, dout, o, Product::lambda);
+            terms.add(storage, dout, o, |element| element.lambda + element.extra);
         }
         let roundings =
             TAIL * 2.0 * self.p_squares.sqrt() + REPEATED * (self.p_repeated.abs() + self.o_repeated.abs());
         if self.natural { terms.worst.min(terms.independent() + roundings) } else { terms.worst }
     }
+}
+
+/// What the rows of one column add up to.
+#[derive(Clone, Copy, Default)]
+struct ColumnSum {
+    worst: f64,
+    squares: f64,
+    output: f64,
+    repeated: f64,
+    stored: f64,
+    fp32: f64,
 }
 
 /// Tolerance of a sum of products of an output with known values.
@@ -193,12 +206,13 @@ impl Terms {
         storage: &Storage,
         known: &[f64],
         (product, bounded): (&Product, &Bounded),
-        fp32: impl Fn(&Product, usize) -> f64,
+        fp32: impl Fn(Element) -> f64,
     ) {
         for (i, x) in known.iter().enumerate() {
             self.worst += x.abs() * bounded.tau[i];
-            self.squares += (storage.u * product.value(i) * x).powi(2);
-            self.fp32 += x.abs() * (fp32(product, i) + storage.eta);
+            let element = product.element(i);
+            self.squares += (storage.u * element.value * x).powi(2);
+            self.fp32 += x.abs() * (fp32(element) + storage.eta);
         }
     }
 

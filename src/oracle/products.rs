@@ -141,34 +141,47 @@ impl Product {
         linalg::tn_add(m, k, n, &a.error, abs, &mut self.linear[range]);
     }
 
-    /// Y at an index.
-    pub fn value(&self, i: usize) -> f64 {
-        self.scale * self.y[i]
-    }
-
-    /// Y with the operand's roundings applied.
-    pub fn rounded(&self, i: usize) -> f64 {
-        self.scale * self.rounded[i]
-    }
-
-    /// Storage-level error before the output is rounded.
-    pub fn rho(&self, i: usize) -> f64 {
+    /// Element `i` with its errors before the output is rounded.
+    pub fn element(&self, i: usize) -> Element {
         let s = self.scale.abs();
-        budget::roundings(s * self.worst[i], s * s * self.squares[i], s * (self.rounded[i] - self.y[i]))
-    }
-
-    /// fp32-level error before the output is rounded.
-    pub fn lambda(&self, i: usize) -> f64 {
-        self.scale.abs() * self.linear[i] + budget::last_steps(self.value(i)) + self.extra[i]
+        let (y, rounded) = (self.scale * self.y[i], self.scale * self.rounded[i]);
+        Element {
+            value: y,
+            rounded,
+            rho: budget::roundings(s * self.worst[i], s * s * self.squares[i], rounded - y),
+            lambda: s * self.linear[i] + budget::last_steps(y),
+            extra: self.extra[i],
+        }
     }
 
     /// The values with their bounds. `open(row)`: rows whose bound is infinite.
     pub fn finish(&self, storage: &Storage, open: impl Fn(usize) -> bool) -> Bounded {
-        let value: Vec<f64> = (0..self.y.len()).map(|i| self.value(i)).collect();
-        let tau = (0..self.y.len()).map(|i| {
-            let tau = budget::tau(storage, value[i], self.rho(i), self.lambda(i));
-            if tau.is_nan() || open(i / self.columns) { f64::INFINITY } else { tau }
-        });
-        Bounded { tau: tau.collect(), value }
+        let mut bounded = Bounded { value: Vec::with_capacity(self.y.len()), tau: Vec::new() };
+        bounded.tau.reserve(self.y.len());
+        for row in 0..self.y.len() / self.columns {
+            let open = open(row);
+            for i in row * self.columns..(row + 1) * self.columns {
+                let element = self.element(i);
+                let tau = budget::tau(storage, element.value, element.rho, element.lambda + element.extra);
+                bounded.value.push(element.value);
+                bounded.tau.push(if tau.is_nan() || open { f64::INFINITY } else { tau });
+            }
+        }
+        bounded
     }
+}
+
+/// One element of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Element {
+    /// Y.
+    pub value: f64,
+    /// Y with the operand's roundings applied.
+    pub rounded: f64,
+    /// Storage-level error.
+    pub rho: f64,
+    /// fp32-level error.
+    pub lambda: f64,
+    /// What else is due.
+    pub extra: f64,
 }
