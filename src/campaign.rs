@@ -2,7 +2,8 @@
 //!
 //! Scenario `i` of a campaign is a pure function of (seed, i), and results are taken in that order,
 //! so a campaign of N cases finds the same whatever the number of threads. The first finding of
-//! each identity is shrunk and told; later ones of the same identity are counted.
+//! each identity is shrunk, and told unless it shrinks to a case that was told before; later ones
+//! of the same identity are counted.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -137,8 +138,14 @@ pub fn run(settings: &Settings, mut tell: impl FnMut(Event)) -> (Summary, Result
                         summary.found[at].1 += 1;
                         continue;
                     }
-                    known.insert(identity, summary.found.len());
                     let found = shrink_found(settings, &pool, index, scenario, &report, identity, &mut tell);
+                    // Another output of a finding that is already told shrinks to the same case.
+                    let told = summary.found.iter().position(|(other, _)| other.minimal == found.minimal);
+                    known.insert(identity, told.unwrap_or(summary.found.len()));
+                    if let Some(at) = told {
+                        summary.found[at].1 += 1;
+                        continue;
+                    }
                     tell(Event::Found(&found));
                     summary.found.push((found, 1));
                     if settings.stop_after.is_some_and(|n| summary.found.len() >= n) {
@@ -210,11 +217,10 @@ fn shrink_finding(
     let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
     let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
         let Ok(Outcome::Judged(report)) = pool.check(candidate) else { return false };
-        let same = report.identity() == Some(identity);
-        if same {
-            lead = identity.lead(&report.findings).cloned();
-        }
-        same
+        let same = identity.lead(&report.findings).cloned();
+        let found = same.is_some();
+        lead = same.or(lead.take());
+        found
     });
     Some((shrunk.ok()?, lead?))
 }

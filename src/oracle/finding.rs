@@ -142,7 +142,10 @@ impl Finding {
     }
 }
 
-/// What a shrinker keeps: the first class that fires, and the first output in it.
+/// What a shrinker keeps: a class of wrong, and the output that shows it.
+///
+/// A scenario is known by the first class that fires and the first output in it. A smaller one shows
+/// the same as long as this is among what it shows: what else fails there, fails beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     class: Class,
@@ -155,7 +158,7 @@ impl Identity {
         findings.iter().map(|f| Identity { class: f.kind.class(), tensor: f.tensor }).min()
     }
 
-    /// The finding that a report leads with: the worst one of this identity.
+    /// The worst finding of this identity; `None` where it is not among `findings`.
     pub fn lead<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
         let mine = findings.iter().filter(|f| f.kind.class() == self.class && f.tensor == self.tensor);
         mine.max_by(|a, b| a.error().total_cmp(&b.error()))
