@@ -11,7 +11,11 @@ use crate::inputs::Inputs;
 use crate::outputs::Outputs;
 use crate::tensor::Poison;
 
+pub mod emulator;
+pub mod kernels;
+pub mod launch;
 pub mod model;
+pub mod params;
 
 /// Can a backend take a case?
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +31,24 @@ pub enum Support {
 pub struct Run {
     /// What outputs hold before.
     pub poison: Poison,
+    /// Look for races, where the backend can.
+    pub races: bool,
 }
 
 impl Run {
     /// The case as it is, outputs poisoned with NaN.
-    pub const PLAIN: Run = Run { poison: Poison::Nan };
+    pub const PLAIN: Run = Run { poison: Poison::Nan, races: false };
+    /// The same, several times slower where the backend can look for races.
+    pub const RACES: Run = Run { poison: Poison::Nan, races: true };
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub struct Answer {
+    /// The outputs.
+    pub outputs: Outputs,
+    /// Conflicting accesses, a sentence each, where races were asked for.
+    pub races: Vec<String>,
 }
 
 /// Why a run gave no outputs.
@@ -76,7 +93,7 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// [`RunError`], which keeps refusal, the backend's fault and ours apart.
-    fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Outputs, RunError>;
+    fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Answer, RunError>;
 }
 
 /// A planted bug that a backend can carry, to measure the harness.
@@ -104,6 +121,8 @@ pub struct Descriptor {
     pub faults: &'static [FaultInfo],
     /// What it promises.
     pub contract: Contract,
+    /// Can it look for races?
+    pub finds_races: bool,
     open: fn(Option<&'static FaultInfo>) -> Box<dyn Backend>,
 }
 
@@ -114,6 +133,7 @@ pub static BACKENDS: [Descriptor; 1] = [Descriptor {
     needs: "nothing",
     faults: &model::FAULTS,
     contract: Contract::OWN,
+    finds_races: false,
     open: model::open,
 }];
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use crate::backend::{Backend, Choice};
-use crate::case::Scenario;
+use crate::backend::{Backend, Choice, Run};
+use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Outcome, Report, check};
 use crate::generate;
 use crate::oracle::{Finding, Identity};
@@ -22,6 +22,10 @@ use crate::stats::Stats;
 
 /// Longest shrink of one finding, so that a campaign keeps its time.
 const SHRINK_TIME: Duration = Duration::from_secs(60);
+/// One scenario in so many is looked through for races.
+const RACE_SHARE: u64 = 8;
+/// Most work of a scenario that is looked through for races, which takes several times as long.
+const RACE_WORK: u64 = 10_000_000;
 /// Scenarios of a batch for each thread: few, so that a time limit is kept.
 const BATCH: usize = 8;
 
@@ -103,11 +107,11 @@ struct Pool {
 }
 
 impl Pool {
-    fn check(&self, scenario: &Scenario) -> Result<Outcome, HarnessError> {
+    fn check(&self, scenario: &Scenario, run: Run) -> Result<Outcome, HarnessError> {
         let idle = || self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let taken = idle().pop();
         let mut backend = taken.unwrap_or_else(|| self.choice.open());
-        let outcome = check(scenario, &mut *backend, self.choice.descriptor.contract);
+        let outcome = check(scenario, &mut *backend, self.choice.descriptor.contract, run);
         idle().push(backend);
         outcome
     }
@@ -178,10 +182,19 @@ type Checked = (u64, Scenario, Result<Outcome, HarnessError>);
 fn run_batch(settings: &Settings, pool: &Pool, indices: std::ops::Range<u64>) -> Vec<Checked> {
     let check = |index: u64| {
         let scenario = generate::nth(settings.seed, index, &settings.budget);
-        let outcome = pool.check(&scenario);
+        let outcome = pool.check(&scenario, run_of(settings, index, &scenario));
         (index, scenario, outcome)
     };
     indices.into_par_iter().map(check).collect()
+}
+
+/// How scenario `index` runs: some look for races, where the backend can and the case is not too long
+/// for that.
+fn run_of(settings: &Settings, index: u64, scenario: &Scenario) -> Run {
+    let work: u64 = scenario.calls.iter().map(Case::work).sum();
+    let look =
+        settings.choice.descriptor.finds_races && index.is_multiple_of(RACE_SHARE) && work <= RACE_WORK;
+    if look { Run::RACES } else { Run::PLAIN }
 }
 
 fn shrink_found(
@@ -213,10 +226,11 @@ fn shrink_finding(
     stop: &AtomicBool,
 ) -> Option<(Shrunk, Finding)> {
     let mut lead = None;
+    let run = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
     let deadline = Some(Instant::now() + SHRINK_TIME);
     let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
     let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
-        let Ok(Outcome::Judged(report)) = pool.check(candidate) else { return false };
+        let Ok(Outcome::Judged(report)) = pool.check(candidate, run) else { return false };
         let same = identity.lead(&report.findings).cloned();
         let found = same.is_some();
         lead = same.or(lead.take());
@@ -235,7 +249,7 @@ pub fn shrink_scenario(
     stop: &AtomicBool,
 ) -> Result<ShrinkOutcome, HarnessError> {
     let pool = Pool { choice, idle: Mutex::new(Vec::new()) };
-    let report = match pool.check(scenario)? {
+    let report = match pool.check(scenario, Run::RACES)? {
         Outcome::Refused(reason) => return Ok(ShrinkOutcome::Refused(reason)),
         Outcome::Judged(report) => report,
     };

@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::backend::{Backend, Failure, Run, RunError, Support};
+use crate::backend::{Answer, Backend, Failure, Run, RunError, Support};
 use crate::case::{Scenario, limits};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
-use crate::oracle::bound::Measure;
+use crate::oracle::bound::{self, Measure};
 use crate::oracle::{self, Evidence, Finding, Identity, Judgement, Kind, Truth};
-use crate::outputs::{Output, Outputs};
+use crate::outputs::Output;
 
 /// What came of a scenario.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub enum HarnessError {
     Backend(String),
 }
 
-/// Runs and judges `scenario`.
+/// Runs each call of `scenario` as `run` says, and judges it.
 ///
 /// # Errors
 /// [`HarnessError`]; whatever the backend does wrong is in the outcome instead.
@@ -86,6 +86,7 @@ pub fn check(
     scenario: &Scenario,
     backend: &mut dyn Backend,
     contract: Contract,
+    run: Run,
 ) -> Result<Outcome, HarnessError> {
     for case in &scenario.calls {
         if case.work() > limits::MAX_WORK {
@@ -95,7 +96,7 @@ pub fn check(
             return Ok(Outcome::Refused(reason));
         }
     }
-    let guarded = catch_unwind(AssertUnwindSafe(|| run_calls(scenario, backend, contract)));
+    let guarded = catch_unwind(AssertUnwindSafe(|| run_calls(scenario, backend, contract, run)));
     guarded.unwrap_or_else(|panic| Err(HarnessError::Panic(panic_text(&*panic))))
 }
 
@@ -103,13 +104,14 @@ fn run_calls(
     scenario: &Scenario,
     backend: &mut dyn Backend,
     contract: Contract,
+    run: Run,
 ) -> Result<Outcome, HarnessError> {
     backend.reset();
     let mut report = Report::default();
     for (call, case) in scenario.calls.iter().enumerate() {
         let inputs = Inputs::new(case);
-        match backend.run(Run::PLAIN, &inputs) {
-            Ok(outputs) => judge(call, &inputs, &outputs, contract, &mut report),
+        match backend.run(run, &inputs) {
+            Ok(answer) => judge(call, &inputs, &answer, contract, &mut report),
             Err(RunError::Refused(reason)) => return Ok(Outcome::Refused(reason)),
             Err(RunError::Harness(message)) => return Err(HarnessError::Backend(message)),
             Err(RunError::Fault { kind, detail }) => {
@@ -121,9 +123,12 @@ fn run_calls(
     Ok(Outcome::Judged(report))
 }
 
-fn judge(call: usize, inputs: &Inputs, outputs: &Outputs, contract: Contract, report: &mut Report) {
+fn judge(call: usize, inputs: &Inputs, answer: &Answer, contract: Contract, report: &mut Report) {
+    let outputs = &answer.outputs;
     let truth = Truth::work_out(inputs, outputs, contract.rounding);
-    let evidence = Evidence::new(call, inputs, outputs, &truth, contract);
+    let measures = bound::measure(inputs, outputs, &truth);
+    let races = &answer.races;
+    let evidence = Evidence { call, inputs, outputs, truth: &truth, contract, races, measures };
     report.findings.extend(oracle::judge(&evidence));
     let similarities = similarities(&evidence);
     report.calls.push(CallReport { measures: evidence.measures, similarities });

@@ -16,6 +16,7 @@ pub mod finding;
 pub mod hygiene;
 pub mod laws;
 pub mod products;
+pub mod race;
 pub mod truth;
 
 use bound::Measure;
@@ -33,7 +34,7 @@ pub struct Oracle {
 }
 
 /// Every oracle, in the order of identity.
-pub const ORACLES: [Oracle; 3] = [
+pub const ORACLES: [Oracle; 4] = [
     Oracle {
         name: "hygiene",
         question: "every live element written and finite, dead rows as the contract says, guards intact",
@@ -49,6 +50,11 @@ pub const ORACLES: [Oracle; 3] = [
         question: "the conservation laws: sum dV = sum dO, sum dK = 0, <q,dQ> = <k,dK>, <v,dV> = <o,dO>",
         judge: laws::judge,
     },
+    Oracle {
+        name: "race",
+        question: "no two accesses in conflict, where the backend can tell",
+        judge: race::judge,
+    },
 ];
 
 /// What an oracle judges: one call's inputs and outputs, beside the truth.
@@ -63,22 +69,10 @@ pub struct Evidence<'a> {
     pub truth: &'a Truth,
     /// What the backend promises.
     pub contract: Contract,
+    /// Conflicting accesses that the backend saw.
+    pub races: &'a [String],
     /// How the outputs compare, which more than one asks for.
     pub measures: Vec<Measure>,
-}
-
-impl<'a> Evidence<'a> {
-    /// Works out the truth's comparison with the outputs.
-    pub fn new(
-        call: usize,
-        inputs: &'a Inputs,
-        outputs: &'a Outputs,
-        truth: &'a Truth,
-        contract: Contract,
-    ) -> Self {
-        let measures = bound::measure(inputs, outputs, truth);
-        Evidence { call, inputs, outputs, truth, contract, measures }
-    }
 }
 
 /// Asks every oracle.

@@ -193,6 +193,28 @@ impl Tensor {
         }
     }
 
+    /// First byte of the tensor and its size, guards apart, for a kernel that reads it.
+    pub fn memory(&self) -> (*const u8, usize) {
+        match &self.elements {
+            Elements::Bf16(bits) | Elements::F16(bits) => {
+                (bits[GUARD..].as_ptr().cast(), self.len() * size_of::<u16>())
+            }
+            Elements::F32(values) => (values[GUARD..].as_ptr().cast(), self.len() * size_of::<f32>()),
+        }
+    }
+
+    /// First byte of the tensor and its size, guards apart, for a kernel that writes it.
+    pub fn memory_mut(&mut self) -> (*mut u8, usize) {
+        let bytes = self.memory().1;
+        match &mut self.elements {
+            // The pointer is to the whole allocation: a kernel that oversteps meets a guard.
+            Elements::Bf16(bits) | Elements::F16(bits) => {
+                (bits.as_mut_ptr().wrapping_add(GUARD).cast(), bytes)
+            }
+            Elements::F32(values) => (values.as_mut_ptr().wrapping_add(GUARD).cast(), bytes),
+        }
+    }
+
     /// Does this element still hold the poison, to the bit?
     pub fn is_poison(&self, index: usize) -> bool {
         self.holds(GUARD + index, self.poison)

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::{Backend, FaultInfo, Run, RunError, Support};
+use super::{Answer, Backend, FaultInfo, Run, RunError, Support};
 use crate::case::{Case, Mask, Span};
 use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
@@ -46,7 +46,7 @@ impl Backend for Model {
         self.workspace = Vec::new();
     }
 
-    fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Outputs, RunError> {
+    fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Answer, RunError> {
         let case = &inputs.case;
         let mut outputs = Outputs::poisoned(case, run.poison);
         self.clear_workspace(outputs.dq.len());
@@ -70,7 +70,7 @@ impl Backend for Model {
             let end = outputs.dq.len() as isize;
             outputs.dq.set(end, 0.0);
         }
-        Ok(outputs)
+        Ok(Answer { outputs, races: Vec::new() })
     }
 }
 

@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::out::{self, Closed, Progress};
 use super::{Check, Cli, Command, Format, Fuzz, Replay, Status};
-use crate::backend::{BACKENDS, Choice};
+use crate::backend::{BACKENDS, Choice, Run};
 use crate::campaign::{self, Event, Found, ShrinkOutcome, Summary};
 use crate::check::{Outcome, check};
 use crate::corpus::{self, Entry, FoundBy};
@@ -130,7 +130,7 @@ fn save(folder: &std::path::Path, found: &Found, choice: &Choice) -> Result<Stri
 fn check_one(args: &Check) -> anyhow::Result<Status> {
     let choice = args.backend.choice()?;
     let start = Instant::now();
-    let outcome = check(&args.case, &mut *choice.open(), choice.descriptor.contract)?;
+    let outcome = check(&args.case, &mut *choice.open(), choice.descriptor.contract, Run::RACES)?;
     let report = match outcome {
         Outcome::Refused(reason) => {
             let text = format!("{choice} refuses the case: {}", reason.escape_debug());
@@ -187,21 +187,22 @@ fn replay(args: &Replay) -> anyhow::Result<Status> {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let (lines, of_case) = match check(&case.scenario, &mut *backend, choice.descriptor.contract) {
-            Ok(Outcome::Judged(report)) => {
-                summary.stats.add(&case.scenario, &report);
-                let status = if report.findings.is_empty() { Status::Clean } else { Status::Finding };
-                (replay_lines(args.format, &case, &report, &choice), status)
-            }
-            Ok(Outcome::Refused(reason)) => {
-                summary.stats.refuse(reason);
-                (Vec::new(), Status::Clean)
-            }
-            Err(error) => {
-                out::warn(&format!("{error} (case '{}')", case.scenario));
-                (Vec::new(), Status::Fault)
-            }
-        };
+        let (lines, of_case) =
+            match check(&case.scenario, &mut *backend, choice.descriptor.contract, Run::RACES) {
+                Ok(Outcome::Judged(report)) => {
+                    summary.stats.add(&case.scenario, &report);
+                    let status = if report.findings.is_empty() { Status::Clean } else { Status::Finding };
+                    (replay_lines(args.format, &case, &report, &choice), status)
+                }
+                Ok(Outcome::Refused(reason)) => {
+                    summary.stats.refuse(reason);
+                    (Vec::new(), Status::Clean)
+                }
+                Err(error) => {
+                    out::warn(&format!("{error} (case '{}')", case.scenario));
+                    (Vec::new(), Status::Fault)
+                }
+            };
         status = status.max(of_case);
         if lines.iter().try_for_each(|text| out::line(text)).is_err() {
             return Ok(status);

@@ -53,6 +53,8 @@ pub enum Kind {
     Chain,
     /// A conservation law broken.
     Law(u8),
+    /// Accesses in conflict.
+    Race,
 }
 
 impl Kind {
@@ -63,6 +65,7 @@ impl Kind {
             Kind::Unwritten | Kind::DeadRow | Kind::Guard | Kind::NonFinite => "hygiene",
             Kind::Forward | Kind::Backward | Kind::Chain => "bound",
             Kind::Law(_) => "laws",
+            Kind::Race => "race",
         }
     }
 
@@ -80,6 +83,7 @@ impl Kind {
             Kind::Backward => "backward".into(),
             Kind::Chain => "chain".into(),
             Kind::Law(law) => format!("law-{law}"),
+            Kind::Race => "race".into(),
         }
     }
 
@@ -96,6 +100,7 @@ impl Kind {
             Kind::Guard => Class::Guard,
             Kind::NonFinite | Kind::Forward | Kind::Backward | Kind::Chain => Class::Value,
             Kind::Law(_) => Class::Law,
+            Kind::Race => Class::Race,
         }
     }
 }
@@ -110,6 +115,7 @@ enum Class {
     Guard,
     Value,
     Law,
+    Race,
 }
 
 /// Something wrong in one call.
@@ -156,6 +162,11 @@ impl Identity {
     /// Of a scenario's findings; `None` without any.
     pub fn of(findings: &[Finding]) -> Option<Identity> {
         findings.iter().map(|f| Identity { class: f.kind.class(), tensor: f.tensor }).min()
+    }
+
+    /// Must a run look for races to see it?
+    pub fn needs_races(&self) -> bool {
+        self.class == Class::Race
     }
 
     /// The worst finding of this identity; `None` where it is not among `findings`.
