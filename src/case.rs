@@ -156,16 +156,16 @@ impl Case {
             Base::Ones | Base::Dyadic => 1.0,
         };
         let in_range = [
-            (Item::Scale, "the softmax scale", self.scale.unwrap_or(1.0), 1.0 / limits::MIN_FACTOR),
+            (Item::Scale, "the softmax scale", self.scale.unwrap_or(1.0), limits::MAX_FACTOR),
             (Item::Data, "the spread of the logits", spread, 1e4),
             (Item::Data, "the offset of the logits", self.data.offset, 1e4),
             (Item::Data, "the range of the head scales", self.data.head_scale, 1e3),
-            (Item::Dout, "the factor of dO", self.dout.scale, 1.0 / limits::MIN_FACTOR),
+            (Item::Dout, "the factor of dO", self.dout.scale, limits::MAX_FACTOR),
         ];
         for (item, what, x, max) in in_range {
             if x != 0.0 && !(limits::MIN_FACTOR..=max).contains(&x.abs()) {
                 let message =
-                    format!("{what} is {x}: its size must be 0, or {} to {max}", limits::MIN_FACTOR);
+                    format!("{what} is {x:e}: its size must be 0, or {:e} to {max:e}", limits::MIN_FACTOR);
                 return Err(Invalid { item: Some(item), message });
             }
         }

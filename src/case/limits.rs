@@ -27,5 +27,8 @@ pub const MAX_BYTES: u64 = 8 << 30;
 pub const MAX_WORK: u64 = 1 << 39;
 /// Smallest magnitude of a scale, an offset or another factor that is not 0.
 ///
-/// Below it, and above its inverse, quotients of two of them leave the range of f64.
+/// Below it, and above [`MAX_FACTOR`], quotients of two of them leave the range of f64.
 pub const MIN_FACTOR: f64 = 1e-30;
+/// Largest magnitude of a softmax scale or of a factor of dO. Not `1 / MIN_FACTOR`, which rounds to
+/// less than 1e30 and would refuse it.
+pub const MAX_FACTOR: f64 = 1e30;

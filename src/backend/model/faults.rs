@@ -44,15 +44,15 @@ faults! {
         "the backward aligns a bottom-right mask to the top left";
     ScaleOfPaddedDim "scale-of-padded-d" "SCALE" "[2] d8"
         "the backward's default scale comes from d_qk rounded up to 64";
-    GapsIgnored "gaps-ignored" "GAP" "[1,1] gap-kv(1,0)"
+    GapsIgnored "gaps-ignored" "GAP" "[1] lead-kv=1"
         "dK and dV of a sequence are stored at the prefix sum of lengths, not at its offset";
     MaskedRowNan "masked-row-nan" "MASKED-ROW" "[1]x[0]"
         "a row without a visible key divides by its row sum of zero";
     TailRowUnwritten "tail-row-unwritten" "PAD-POISON" "[65]"
         "dV of the last key is not written when the length is 1 beyond a tile";
-    DeadRowsUnwritten "dead-rows-unwritten" "PAD-POISON" "[1] tail-kv=1"
+    DeadRowsUnwritten "dead-rows-unwritten" "PAD-POISON" "[] tail-kv=1"
         "dead rows of dK are left as they were";
-    GuardOverrun "guard-overrun" "OOB-META" "[1]"
+    GuardOverrun "guard-overrun" "OOB-META" "[]"
         "one element of dQ is written past the end of the tensor";
     OneTileLseStale "one-tile-lse-stale" "STATS" "[65]"
         "the backward reads the first tile's statistics for every tile of queries";
