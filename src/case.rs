@@ -120,6 +120,15 @@ impl Case {
         dense.saturating_mul(u64::from(self.heads.q)).saturating_mul(dim)
     }
 
+    /// What a run of the reference and its bounds costs, in multiply-adds of one product: the work,
+    /// and what each (sequence, kv head) costs however short it is.
+    pub fn reference_work(&self) -> u64 {
+        let lengths = self.q.lengths.iter().zip(&self.kv.lengths);
+        let units = lengths.filter(|&(&m, &n)| m > 0 || n > 0).count() as u64;
+        let units = units.saturating_mul(u64::from(self.heads.kv));
+        self.work().saturating_add(units.saturating_mul(limits::UNIT_WORK))
+    }
+
     /// Checks every limit and every invariant.
     ///
     /// # Errors
@@ -179,8 +188,9 @@ impl Case {
     fn validate_heads_and_dims(&self) -> Result<(), Invalid> {
         let Heads { q, kv } = self.heads;
         if q == 0 || kv == 0 || q % kv != 0 {
+            let heads = if q == kv { format!("h{q}") } else { format!("h{q}/{kv}") };
             let message =
-                format!("h{q}/{kv}: both at least 1, and the query heads a multiple of the kv heads");
+                format!("{heads}: at least 1 head, and the query heads a multiple of the kv heads");
             return Err(Invalid { item: Some(Item::Heads), message });
         }
         at_most(Some(Item::Heads), "query heads", u64::from(q), limits::MAX_HEADS)?;

@@ -67,7 +67,7 @@ pub enum HarnessError {
         limits::MAX_WORK
     )]
     TooMuchWork {
-        /// [`Case::work`].
+        /// `Case::reference_work`.
         work: u64,
     },
     /// A panic of ours.
@@ -89,8 +89,8 @@ pub fn check(
     run: Run,
 ) -> Result<Outcome, HarnessError> {
     for case in &scenario.calls {
-        if case.work() > limits::MAX_WORK {
-            return Err(HarnessError::TooMuchWork { work: case.work() });
+        if case.reference_work() > limits::MAX_WORK {
+            return Err(HarnessError::TooMuchWork { work: case.reference_work() });
         }
         if let Support::No(reason) = backend.supports(case) {
             return Ok(Outcome::Refused(reason));

@@ -83,10 +83,11 @@ impl Unit {
         }
     }
 
-    /// (sequence, kv head) of every unit of a case.
+    /// (sequence, kv head) of every unit of a case that has a query or a key.
     pub fn all(case: &Case) -> Vec<(usize, usize)> {
         let heads = case.heads.kv as usize;
-        (0..case.sequences()).flat_map(|s| (0..heads).map(move |h| (s, h))).collect()
+        let some = |&s: &usize| case.q.lengths[s] > 0 || case.kv.lengths[s] > 0;
+        (0..case.sequences()).filter(some).flat_map(|s| (0..heads).map(move |h| (s, h))).collect()
     }
 
     /// The rows in blocks. Rows that see no key are in blocks with an empty range of keys or with

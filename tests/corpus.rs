@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use thd_fuzz::axes;
-use thd_fuzz::backend::{BACKENDS, Choice};
+use thd_fuzz::backend::{BACKENDS, Choice, Run};
 use thd_fuzz::case::{Case, Item, Scenario};
 use thd_fuzz::check::{Outcome, check};
 use thd_fuzz::corpus::{self, Entry};
@@ -164,7 +164,7 @@ fn the_whole_corpus_passes_on_the_right_model() {
     let failures: Vec<String> = saved
         .par_iter()
         .filter_map(|case| {
-            let outcome = check(&case.scenario, &mut *model.open(), model.descriptor.contract);
+            let outcome = check(&case.scenario, &mut *model.open(), model.descriptor.contract, Run::PLAIN);
             let complaint = match outcome {
                 Ok(Outcome::Judged(report)) if report.findings.is_empty() => return None,
                 Ok(Outcome::Judged(report)) => format!("{:?}", report.findings[0]),

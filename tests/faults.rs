@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use thd_fuzz::backend::{BACKENDS, Choice, Descriptor, FaultInfo};
+use thd_fuzz::backend::{BACKENDS, Choice, Descriptor, FaultInfo, Run};
 use thd_fuzz::campaign::{self, Found, Settings};
 use thd_fuzz::case::Scenario;
 use thd_fuzz::check::{Outcome, Report, check};
@@ -62,11 +62,11 @@ fn as_promised(fault: &FaultInfo, minimal: &Scenario) -> bool {
 }
 
 fn choice(fault: Option<&str>) -> Choice {
-    Choice::find(None, fault).expect("a name of the table")
+    Choice::find(Some("model"), fault).expect("a name of the table")
 }
 
 fn judged(scenario: &Scenario, choice: Choice) -> Report {
-    match check(scenario, &mut *choice.open(), choice.descriptor.contract) {
+    match check(scenario, &mut *choice.open(), choice.descriptor.contract, Run::PLAIN) {
         Ok(Outcome::Judged(report)) => report,
         other => panic!("{scenario} on {choice}: {other:?}"),
     }

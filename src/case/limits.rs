@@ -25,6 +25,8 @@ pub const MAX_BYTES: u64 = 8 << 30;
 /// `[65536]` with one head of d64 is 2.7e11: minutes on two cores. Beyond it the harness refuses
 /// rather than seem to hang.
 pub const MAX_WORK: u64 = 1 << 39;
+/// Multiply-adds that a sequence and kv head of no length at all costs the reference as much as.
+pub const UNIT_WORK: u64 = 1 << 16;
 /// Smallest magnitude of a scale, an offset or another factor that is not 0.
 ///
 /// Below it, and above [`MAX_FACTOR`], quotients of two of them leave the range of f64.

@@ -79,9 +79,9 @@ fn data(input: &mut Input<'_>) -> Parsed<Data> {
         let start = input.checkpoint();
         let what = "logits(..), ones, dyadic, offset(..) or head-scale(..)";
         let term = name(input, what)?;
-        let kind = if matches!(term, "logits" | "ones" | "dyadic") { "base" } else { term };
+        let kind = if matches!(term, "logits" | "ones" | "dyadic") { "logits, ones or dyadic" } else { term };
         if seen.contains(&kind) {
-            return fail_at(input, &start, format!("a second '{kind}' term of data"));
+            return fail_at(input, &start, format!("a second {kind} of data"));
         }
         seen.push(kind);
         match term {
@@ -91,7 +91,7 @@ fn data(input: &mut Input<'_>) -> Parsed<Data> {
             "logits" => data.base = Base::Logits(argument(input, "the spread of the logits")?),
             "offset" => data.offset = argument(input, "the offset of the logits")?,
             "head-scale" => data.head_scale = argument(input, "the range of the head scales")?,
-            _ => return fail_at(input, &start, format!("expected {what}")),
+            _ => return unexpected(input, &start, what),
         }
         if opt('+').parse_next(input)?.is_none() {
             return Ok(data);
@@ -119,7 +119,7 @@ fn dout(input: &mut Input<'_>) -> Parsed<Dout> {
                 expect(input, ')', "')'")?;
             }
             "scale" => dout.scale = argument(input, "the factor of dO")?,
-            _ => return fail_at(input, &start, format!("expected {what}")),
+            _ => return unexpected(input, &start, what),
         }
         if opt('+').parse_next(input)?.is_none() {
             return Ok(dout);

@@ -12,6 +12,8 @@
 //! may be off by the tolerances of its terms added up, or, where data is natural and roundings so
 //! independent, by the root of the sum of their squares with what repeats computed beside it.
 
+use std::collections::BTreeMap;
+
 use super::budget::{REPEATED, Storage, TAIL};
 use super::products::{Bounded, Element, Operand, Product, Right};
 use super::truth::{GradientProducts, Gradients, UnitTruth};
@@ -221,10 +223,24 @@ impl Terms {
     }
 }
 
-/// Judges the four laws on a unit's outputs.
+/// Judges the four laws: at most one finding each, for the unit and column that is furthest off.
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
-    let units = evidence.truth.units.iter();
-    units.flat_map(|truth| Sides::of(truth, evidence).findings(truth, evidence)).collect()
+    let mut worst: BTreeMap<u8, (Finding, usize)> = BTreeMap::new();
+    for truth in &evidence.truth.units {
+        for (law, finding) in Sides::of(truth, evidence).findings(truth, evidence) {
+            let (known, broken) = worst.entry(law).or_insert_with(|| (finding.clone(), 0));
+            *broken += 1;
+            if finding.error() > known.error() {
+                *known = finding;
+            }
+        }
+    }
+    let all = evidence.truth.units.len();
+    let noted = |(finding, broken): (Finding, usize)| {
+        let note = format!("broken in {broken} of {all} pairs of sequence and kv head");
+        Finding { note, ..finding }
+    };
+    worst.into_values().map(noted).collect()
 }
 
 /// The left sides of the laws, from a backend's outputs.
@@ -264,7 +280,7 @@ impl Sides {
     }
 
     /// At most one finding a law: the column that is furthest off.
-    fn findings(&self, truth: &UnitTruth, evidence: &Evidence) -> Vec<Finding> {
+    fn findings(&self, truth: &UnitTruth, evidence: &Evidence) -> Vec<(u8, Finding)> {
         let (laws, unit) = (&truth.laws, &truth.unit);
         let one = self.dv.iter().zip(&laws.dv_sums).map(|(&got, &(want, bound))| (got, want, bound));
         let two = self.dk.iter().zip(&laws.dk_sums).map(|(&got, &bound)| (got, 0.0, bound));
@@ -274,16 +290,9 @@ impl Sides {
             // A sum that is not finite is the hygiene oracle's to report, with its element.
             let broken = got.is_finite() && (got - want).abs() > bound;
             let at = Coord { sequence: unit.sequence, row: None, head: unit.kv_head, column };
-            broken.then(|| Finding {
-                call: evidence.call,
-                tensor: Some(tensor),
-                kind: Kind::Law(law),
-                at: Some(at),
-                got,
-                want,
-                bound,
-                note: String::new(),
-            })
+            let (call, tensor, kind, at) = (evidence.call, Some(tensor), Kind::Law(law), Some(at));
+            let note = String::new();
+            broken.then(|| (law, Finding { call, tensor, kind, at, got, want, bound, note }))
         };
         let mut qk = std::iter::once((self.q_dq, self.k_dk, laws.qk));
         let mut ov = std::iter::once((self.v_dv, self.o_dout, laws.ov));
