@@ -10,6 +10,7 @@
 //! the backend's roundings in the reference (`Yt`), and the bound adds `2 |Yt - Y|`. `docs/oracle.md`
 //! has the whole derivation.
 
+use crate::case::{Base, Data, Dout};
 use crate::tensor::DType;
 
 /// An fp32 step, truncation allowed: 2^-23.
@@ -25,6 +26,18 @@ const TERMS_PER_STEP: usize = 16;
 const EXP_STEPS: f64 = 4.0;
 /// The same rounding may fall on either side of a tie: a computed rounding counts this many times.
 pub const REPEATED: f64 = 2.0;
+
+/// Forward and backward round P apart, relative to different maxima: law 4 sees both.
+pub const ROUNDINGS_OF_P: f64 = 2.0;
+/// Logits of a smaller spread give probabilities within a few roundings of each other.
+const NATURAL_SPREAD: f64 = 0.25;
+
+/// Are roundings of neighbouring values independent of each other? Only then may sums of them be
+/// judged by their squares; constant, few-valued or nearly flat data round alike.
+pub fn is_natural(data: &Data, dout: &Dout) -> bool {
+    let spread = matches!(data.base, Base::Logits(spread) if spread >= NATURAL_SPREAD);
+    spread && !dout.ones
+}
 
 /// What the storage dtype contributes.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +111,12 @@ pub fn d_probability(d_v: usize, dot: f64) -> f64 {
 pub fn d_score(p: f64, dp: f64, delta: f64, ds: f64, e_score: f64, e_dp: f64, e_delta: f64) -> f64 {
     let inner = e_dp + e_delta + 2.0 * STEP * (dp.abs() + delta.abs());
     p * inner + (exp_minus_one(e_score) + 2.0 * STEP) * ds.abs()
+}
+
+/// What the LSE's error makes of dQ: P is off by the same factor all along a row, `exp(e)`, and so
+/// is dQ; the factor covers the higher orders.
+pub fn lse_in_dq(e_lse: f64, dq: f64) -> f64 {
+    2.0 * e_lse * dq.abs()
 }
 
 /// Rounding error of a sum of independent roundings: at most its worst case, at most `TAIL`

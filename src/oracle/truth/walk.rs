@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
         if chain {
             for (r, i) in rows.clone().enumerate() {
                 for at in i * unit.d..(i + 1) * unit.d {
-                    dq.extra[at] += 2.0 * forward.e_lse[r] * (unit.scale * dq.y[at]).abs();
+                    dq.extra[at] += budget::lse_in_dq(forward.e_lse[r], unit.scale * dq.y[at]);
                 }
             }
         }
