@@ -16,7 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::case::{Case, Invalid, Scenario, limits};
+use crate::case::{Case, Invalid, Scenario};
 
 mod edit;
 #[cfg(test)]
@@ -110,9 +110,11 @@ impl fmt::Display for Shrunk {
     }
 }
 
-/// A multiply-add count up to which a simpler scenario may cost more than the current one: seconds of
-/// the reference. Fewer sequences or items can mean more tokens or heads.
-const MAX_GROWN_WORK: u64 = limits::MAX_WORK >> 6;
+/// A multiply-add count up to which a simpler scenario may cost more than the current one: a fraction
+/// of a second. Fewer sequences or items can mean more tokens or heads.
+const MAX_GROWN_WORK: u64 = 1 << 24;
+/// How much more a simpler scenario may cost in any case.
+const MAX_GROWTH: u64 = 4;
 
 /// 128 bits that stand for a text: a text of a million sequences is megabytes.
 type Fingerprint = [u64; 2];
@@ -228,7 +230,7 @@ impl<'a> Shrinker<'a> {
         if key >= self.key {
             return false;
         }
-        if work(&candidate) > work(&self.current).max(MAX_GROWN_WORK) {
+        if work(&candidate) > work(&self.current).saturating_mul(MAX_GROWTH).max(MAX_GROWN_WORK) {
             return false;
         }
         let text = fingerprint(&candidate.to_string());

@@ -148,7 +148,7 @@ impl LawSums {
                 + REPEATED * (sum.repeated.abs() + sum.stored.abs())
                 + sum.fp32
                 + extra(c);
-            if self.natural { sum.worst.min(independent) } else { sum.worst }
+            self.tolerance(sum.worst, independent)
         };
         sums.iter().enumerate().map(tolerance).collect()
     }
@@ -161,7 +161,7 @@ impl LawSums {
             terms.add(storage, q, dq, |element| element.lambda);
         }
         terms.add(storage, &unit.k, (&products.dk, &chain.dk), |element| element.lambda);
-        if self.natural { terms.worst.min(terms.independent()) } else { terms.worst }
+        self.tolerance(terms.worst, terms.independent())
     }
 
     /// Law 4.
@@ -179,7 +179,12 @@ impl LawSums {
         }
         let roundings = TAIL * budget::ROUNDINGS_OF_P * self.p_squares.sqrt()
             + REPEATED * (self.p_repeated.abs() + self.o_repeated.abs());
-        if self.natural { terms.worst.min(terms.independent() + roundings) } else { terms.worst }
+        self.tolerance(terms.worst, terms.independent() + roundings)
+    }
+
+    /// The bounds added up; by squares where roundings are independent, and no term is without bound.
+    fn tolerance(&self, worst: f64, independent: f64) -> f64 {
+        if self.natural && worst.is_finite() { worst.min(independent) } else { worst }
     }
 }
 
