@@ -11,7 +11,8 @@ use thd_fuzz::tensor::{Poison, Tensor};
 fn right(case: &Case) -> (Inputs, Outputs) {
     let inputs = Inputs::new(case);
     let model = Choice::find(Some("model"), None).expect("the model is in the table");
-    let Answer { outputs, .. } = model.open().run(Run::PLAIN, &inputs).expect("the model refuses nothing");
+    let Answer { outputs, .. } =
+        model.open().expect("it needs nothing").run(Run::PLAIN, &inputs).expect("the model refuses nothing");
     (inputs, outputs)
 }
 
