@@ -278,8 +278,10 @@ mod tests {
         let of = |text: &str, run| Deadline::of(&text.parse().unwrap(), run).cpu.as_secs();
         let short = Run { patience: Patience::Short, ..Run::PLAIN };
         assert_eq!((of("[1]", Run::PLAIN), of("[1]", Run::RACES), of("[1]", short)), (20, 20, 2));
-        assert_eq!((of("[4096]", Run::PLAIN), of("[4096]", short)), (214, 214));
-        assert_eq!(of("[4000]", Run::RACES), 2079);
+        let whole = of("[4096]", Run::PLAIN);
+        assert_eq!((whole, of("[4096]", short)), (215, 215), "beyond the floor, 20 times a right run");
+        assert!(of("[4033]", Run::PLAIN) + 1 >= whole, "a tile of one row costs as much as a full one");
+        assert!((9 * whole..=10 * whole).contains(&of("[4096]", Run::RACES)));
         assert!(of("[65536] h32 d128", Run::RACES) > 0);
     }
 }
