@@ -116,6 +116,9 @@ const MAX_GROWN_WORK: u64 = limits::MAX_WORK >> 6;
 /// Where there is a deadline, no run of more work than the current scenario's may be expected to take
 /// more than this share of the time that is left: a few such runs would be all of the shrink.
 const SHARE_OF_TIME: u32 = 20;
+/// Work that any run is counted as, however little it has: else the pace of runs of empty sequences
+/// would make every other look endless.
+const LEAST_WORK: u64 = 1 << 20;
 
 /// 128 bits that stand for a text: a text of a million sequences is megabytes.
 type Fingerprint = [u64; 2];
@@ -252,7 +255,7 @@ impl<'a> Shrinker<'a> {
         let start = Instant::now();
         let interesting = (self.interesting)(&candidate);
         self.spent += start.elapsed();
-        self.worked = self.worked.saturating_add(cost);
+        self.worked = self.worked.saturating_add(cost.max(LEAST_WORK));
         if !interesting {
             self.refused.insert(text);
             return false;

@@ -209,6 +209,18 @@ fn a_budget_that_ends_returns_the_best_so_far() {
 }
 
 #[test]
+fn a_deadline_far_off_hinders_no_step_to_a_little_more_work() {
+    let long_keys = |s: &Scenario| {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        any(s, |c| c.kv.max_len() == 65)
+    };
+    let deadline = Some(std::time::Instant::now() + std::time::Duration::from_secs(60));
+    let budget = Budget { deadline, ..Budget::default() };
+    let shrunk = shrink(parse("[0,0]x[65,3]"), budget, long_keys).expect("it reproduces");
+    assert_eq!(shrunk.minimal.to_string(), "[65]");
+}
+
+#[test]
 fn a_deadline_and_a_stop_flag_end_it() {
     let start = parse("[999] h8");
     let budget = Budget { deadline: Some(Instant::now()), ..Budget::default() };
