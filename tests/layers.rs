@@ -31,7 +31,7 @@ const LAYERS: [Layer; 19] = [
     ("campaign",      &["backend", "case", "check", "generate", "oracle", "shrink", "stats"]),
     ("corpus",        &["case"]),
     ("report",        &["backend", "campaign", "case", "check", "oracle", "outputs"]),
-    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "report"]),
+    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "oracle", "report"]),
 ];
 
 fn src() -> PathBuf {
