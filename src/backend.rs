@@ -4,6 +4,8 @@
 //! four distinct things: outputs; refused, with the reason; its own fault; and a fault of ours.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::case::Case;
 use crate::contract::Contract;
@@ -16,6 +18,11 @@ pub mod kernels;
 pub mod launch;
 pub mod model;
 pub mod params;
+pub mod protocol;
+pub mod worker;
+
+use emulator::library::LibraryError;
+use emulator::open::{KernelError, KernelFile};
 
 /// Can a backend take a case?
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,17 +40,28 @@ pub struct Run {
     pub poison: Poison,
     /// Look for races, where the backend can.
     pub races: bool,
+    /// How soon a run that does not end is called a hang, where the backend is watched.
+    pub patience: Patience,
+}
+
+/// How long a backend may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// So long that no right backend takes longer, whatever the machine does beside.
+    Full,
+    /// Shorter, while a case that hangs is shrunk: each smaller one that hangs too costs this time.
+    Short,
 }
 
 impl Run {
     /// The case as it is, outputs poisoned with NaN.
-    pub const PLAIN: Run = Run { poison: Poison::Nan, races: false };
+    pub const PLAIN: Run = Run { poison: Poison::Nan, races: false, patience: Patience::Full };
     /// The same, several times slower where the backend can look for races.
-    pub const RACES: Run = Run { poison: Poison::Nan, races: true };
+    pub const RACES: Run = Run { races: true, ..Run::PLAIN };
 }
 
 /// What a run gave.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The outputs.
     pub outputs: Outputs,
@@ -123,62 +141,121 @@ pub struct Descriptor {
     pub contract: Contract,
     /// Can it look for races?
     pub finds_races: bool,
-    open: fn(Option<&'static FaultInfo>) -> Box<dyn Backend>,
+    /// Does it take `--kernel`?
+    pub takes_kernel: bool,
+    open: fn(&Choice) -> Result<Box<dyn Backend>, OpenError>,
+    /// In this process, as a worker serves it.
+    open_here: fn(&Choice) -> Result<Box<dyn Backend>, OpenError>,
 }
 
-/// Every backend.
-pub static BACKENDS: [Descriptor; 1] = [Descriptor {
-    name: "model",
-    about: "the fused algorithm in Rust, with the kernel's tiles and rounding points",
-    needs: "nothing",
-    faults: &model::FAULTS,
-    contract: Contract::OWN,
-    finds_races: false,
-    open: model::open,
-}];
+/// Every backend; the first is the default.
+pub static BACKENDS: [Descriptor; 2] = [
+    Descriptor {
+        name: "emulator",
+        about: "the project's CUDA kernels compiled for the CPU, in a child process",
+        needs: "a C++ compiler at build time",
+        faults: &[],
+        contract: Contract::OWN,
+        finds_races: true,
+        takes_kernel: true,
+        open: emulator::open::in_child,
+        open_here: emulator::open::here,
+    },
+    Descriptor {
+        name: "model",
+        about: "the fused algorithm in Rust, with the kernel's tiles and rounding points",
+        needs: "nothing",
+        faults: &model::FAULTS,
+        contract: Contract::OWN,
+        finds_races: false,
+        takes_kernel: false,
+        open: model::open,
+        open_here: model::open,
+    },
+];
 
-/// A backend to open, with a planted bug or without: what `--backend` and `--fault` choose.
-#[derive(Clone, Copy)]
+/// Why a backend did not open: a fault of ours, or of the machine.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The emulated kernels.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+}
+
+/// A backend to open, with a planted bug or without: what `--backend`, `--fault` and `--kernel` choose.
+#[derive(Clone)]
 pub struct Choice {
     /// The row.
     pub descriptor: &'static Descriptor,
     /// The planted bug.
     pub fault: Option<&'static FaultInfo>,
+    /// The user's kernel, compiled.
+    pub kernel: Option<Arc<KernelFile>>,
 }
 
 impl Choice {
-    /// Looks both names up; without a backend's name, the default backend.
+    /// Looks both names up; without a backend's name, the backend that has the fault, or the default.
     ///
     /// # Errors
     /// A name that is in no table; the message lists those that are.
     pub fn find(backend: Option<&str>, fault: Option<&str>) -> Result<Choice, UnknownName> {
-        let descriptor = match backend {
-            None => &BACKENDS[0],
-            Some(name) => BACKENDS.iter().find(|row| row.name == name).ok_or_else(|| UnknownName {
-                what: "backend",
-                name: name.into(),
-                known: BACKENDS.iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
-            })?,
+        let rows: Vec<&'static Descriptor> = match backend {
+            None => BACKENDS.iter().collect(),
+            Some(name) => {
+                let row = BACKENDS.iter().find(|row| row.name == name);
+                let names = BACKENDS.iter().map(|row| row.name);
+                vec![row.ok_or_else(|| UnknownName::new("backend", name, names))?]
+            }
         };
-        let find = |name: &str| {
-            descriptor.faults.iter().find(|fault| fault.name == name).ok_or_else(|| UnknownName {
-                what: "fault",
-                name: name.into(),
-                known: descriptor.faults.iter().map(|fault| fault.name).collect::<Vec<_>>().join(", "),
-            })
+        let faults = || rows.iter().flat_map(|&row| row.faults.iter().map(move |fault| (row, fault)));
+        let Some(name) = fault else {
+            return Ok(Choice { descriptor: rows[0], fault: None, kernel: None });
         };
-        Ok(Choice { descriptor, fault: fault.map(find).transpose()? })
+        let found = faults().find(|(_, fault)| fault.name == name);
+        let (descriptor, fault) =
+            found.ok_or_else(|| UnknownName::new("fault", name, faults().map(|(_, fault)| fault.name)))?;
+        Ok(Choice { descriptor, fault: Some(fault), kernel: None })
+    }
+
+    /// With the user's own source in the place of the kernel source of the same file name. Compiles it.
+    ///
+    /// # Errors
+    /// A backend that takes none, a file that is no kernel source, or what the compiler said.
+    pub fn with_kernel(self, file: &Path) -> Result<Choice, KernelError> {
+        if !self.descriptor.takes_kernel {
+            return Err(KernelError::NotTaken { backend: self.descriptor.name });
+        }
+        Ok(Choice { kernel: Some(Arc::new(KernelFile::compile(file)?)), ..self })
+    }
+
+    /// With kernels that are compiled already: without the race detector, and with it.
+    pub fn with_libraries(self, plain: PathBuf, race: PathBuf) -> Choice {
+        Choice { kernel: Some(Arc::new(KernelFile::compiled(plain, race))), ..self }
     }
 
     /// Opens it.
-    pub fn open(&self) -> Box<dyn Backend> {
-        (self.descriptor.open)(self.fault)
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(&self) -> Result<Box<dyn Backend>, OpenError> {
+        (self.descriptor.open)(self)
+    }
+
+    /// Opens it in this process, where a crash or a hang of the backend is one of the process.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_here(&self) -> Result<Box<dyn Backend>, OpenError> {
+        (self.descriptor.open_here)(self)
     }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.descriptor.name)?;
+        if let Some(kernel) = &self.kernel {
+            write!(f, " with the kernel {}", kernel.file().display().to_string().escape_debug())?;
+        }
         self.fault.map_or(Ok(()), |fault| write!(f, " with the planted fault {}", fault.name))
     }
 }
@@ -190,4 +267,29 @@ pub struct UnknownName {
     what: &'static str,
     name: String,
     known: String,
+}
+
+impl UnknownName {
+    fn new<'a>(what: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> UnknownName {
+        let known = known.collect::<Vec<_>>().join(", ");
+        UnknownName { what, name: name.into(), known: if known.is_empty() { "none".into() } else { known } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_with_their_defaults() {
+        let find = |backend, fault| Choice::find(backend, fault).map(|choice| choice.to_string());
+        assert_eq!(find(None, None).unwrap(), "emulator");
+        assert_eq!(find(Some("model"), None).unwrap(), "model");
+        assert_eq!(find(None, Some("dq-scale")).unwrap(), "model with the planted fault dq-scale");
+        assert!(find(None, Some("x")).unwrap_err().to_string().contains("known: "));
+        let unknown = find(Some("emulator"), Some("dq-scale")).unwrap_err();
+        assert_eq!(unknown.to_string(), "unknown fault 'dq-scale'; known: none");
+        let unknown = find(Some("x"), None).unwrap_err();
+        assert_eq!(unknown.to_string(), "unknown backend 'x'; known: emulator, model");
+    }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use crate::backend::{Backend, Choice, Run};
+use crate::backend::{Backend, Choice, Patience, Run};
 use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Outcome, Report, check};
 use crate::generate;
@@ -20,7 +20,8 @@ use crate::oracle::{Finding, Identity};
 use crate::shrink::{self, Shrunk};
 use crate::stats::Stats;
 
-/// Longest shrink of one finding, so that a campaign keeps its time.
+/// Longest shrink of one finding, so that a campaign keeps its time. A hang costs the watchdog's time at
+/// each step: then it is watched less patiently, and the result once more with full patience.
 const SHRINK_TIME: Duration = Duration::from_secs(60);
 /// One scenario in so many is looked through for races.
 const RACE_SHARE: u64 = 8;
@@ -110,7 +111,10 @@ impl Pool {
     fn check(&self, scenario: &Scenario, run: Run) -> Result<Outcome, HarnessError> {
         let idle = || self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let taken = idle().pop();
-        let mut backend = taken.unwrap_or_else(|| self.choice.open());
+        let mut backend = match taken {
+            Some(backend) => backend,
+            None => self.choice.open()?,
+        };
         let outcome = check(scenario, &mut *backend, self.choice.descriptor.contract, run);
         idle().push(backend);
         outcome
@@ -124,7 +128,7 @@ impl Pool {
 /// A fault of ours; the summary holds what was found before.
 pub fn run(settings: &Settings, mut tell: impl FnMut(Event)) -> (Summary, Result<(), CampaignError>) {
     let start = Instant::now();
-    let pool = Pool { choice: settings.choice, idle: Mutex::new(Vec::new()) };
+    let pool = Pool { choice: settings.choice.clone(), idle: Mutex::new(Vec::new()) };
     let mut summary = Summary::default();
     let mut known: HashMap<Identity, usize> = HashMap::new();
     let batch = (BATCH * rayon::current_num_threads()) as u64;
@@ -226,7 +230,8 @@ fn shrink_finding(
     stop: &AtomicBool,
 ) -> Option<(Shrunk, Finding)> {
     let mut lead = None;
-    let run = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
+    let full = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
+    let run = if identity.is_hang() { Run { patience: Patience::Short, ..full } } else { full };
     let deadline = Some(Instant::now() + SHRINK_TIME);
     let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
     let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
@@ -236,7 +241,13 @@ fn shrink_finding(
         lead = same.or(lead.take());
         found
     });
-    Some((shrunk.ok()?, lead?))
+    let shrunk = shrunk.ok()?;
+    if run != full {
+        // What hangs when watched impatiently may only be slow.
+        let Ok(Outcome::Judged(report)) = pool.check(&shrunk.minimal, full) else { return None };
+        lead = identity.lead(&report.findings).cloned();
+    }
+    Some((shrunk, lead?))
 }
 
 /// Checks one scenario and, where it fails, shrinks it: `None` where it passes.

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::backend::{Answer, Backend, Failure, Run, RunError, Support};
+use crate::backend::{Answer, Backend, Failure, OpenError, Run, RunError, Support};
 use crate::case::{Scenario, limits};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
@@ -76,6 +76,9 @@ pub enum HarnessError {
     /// The backend's side of the harness.
     #[error("{0}")]
     Backend(String),
+    /// A backend that does not open.
+    #[error("the backend does not open: {0}")]
+    Open(#[from] OpenError),
 }
 
 /// Runs each call of `scenario` as `run` says, and judges it.

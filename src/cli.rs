@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::backend::{Choice, UnknownName};
+use crate::backend::Choice;
 use crate::case::{ParseError, Scenario};
 
 mod commands;
 mod out;
+mod worker;
 
 pub use commands::run;
 
@@ -39,26 +40,37 @@ pub enum Command {
     Shrink(Check),
     /// List the backends, what each needs, and the faults that can be planted in it.
     Backends,
+    /// Serve a backend over the worker protocol: what another thd-fuzz starts as its child.
+    #[command(hide = true)]
+    Worker(Worker),
 }
 
 /// Which backend runs.
 #[derive(Debug, Args)]
 pub struct BackendArgs {
-    /// The backend, one of those that `thd-fuzz backends` lists.
+    /// The backend, one of those that `thd-fuzz backends` lists; without it, the first that has the
+    /// fault of --fault, or the first of all.
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// Plant a fault in the backend, to see the harness find it.
     #[arg(long, value_name = "NAME")]
     pub fault: Option<String>,
+    /// Run this kernel source, say backward.cu, in the place of the project's file of that name.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
 }
 
 impl BackendArgs {
-    /// Looks the names up.
+    /// Looks the names up and compiles the kernel.
     ///
     /// # Errors
-    /// A name that is in no table.
-    pub fn choice(&self) -> Result<Choice, UnknownName> {
-        Choice::find(self.backend.as_deref(), self.fault.as_deref())
+    /// A name that is in no table, or a kernel that does not compile.
+    pub fn choice(&self) -> anyhow::Result<Choice> {
+        let choice = Choice::find(self.backend.as_deref(), self.fault.as_deref())?;
+        Ok(match &self.kernel {
+            Some(file) => choice.with_kernel(file)?,
+            None => choice,
+        })
     }
 }
 
@@ -123,6 +135,23 @@ pub struct Replay {
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
+}
+
+/// `worker`.
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// The backend.
+    #[arg(long, value_name = "NAME")]
+    pub backend: String,
+    /// Plant a fault in it.
+    #[arg(long, value_name = "NAME")]
+    pub fault: Option<String>,
+    /// Emulated kernels, compiled, in the place of those that are built in.
+    #[arg(long, value_name = "PATH", requires = "race_library")]
+    pub library: Option<PathBuf>,
+    /// The same with the race detector.
+    #[arg(long, value_name = "PATH", requires = "library")]
+    pub race_library: Option<PathBuf>,
 }
 
 fn parse_scenario(text: &str) -> Result<Scenario, ParseError> {

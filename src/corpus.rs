@@ -37,6 +37,8 @@ pub struct FoundBy {
     pub backend: String,
     /// Planted fault, if any.
     pub fault: Option<String>,
+    /// The user's kernel, if any.
+    pub kernel: Option<String>,
     /// Oracle.
     pub oracle: String,
     /// Output.

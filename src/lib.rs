@@ -36,7 +36,8 @@
 //!
 //! let choice = Choice::find(Some("model"), Some("dq-scale"))?;
 //! let scenario = "[128] h2 causal".parse()?;
-//! let outcome = check(&scenario, &mut *choice.open(), choice.descriptor.contract, Run::PLAIN)?;
+//! let mut backend = choice.open()?;
+//! let outcome = check(&scenario, &mut *backend, choice.descriptor.contract, Run::PLAIN)?;
 //! let Outcome::Judged(report) = outcome else { panic!("the model refuses nothing") };
 //! assert_eq!(report.findings[0].tensor, Some(thd_fuzz::outputs::Output::Dq));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -107,4 +107,19 @@ impl Outputs {
             Output::Dv => &self.dv,
         }
     }
+
+    /// One of the five, to be written.
+    pub fn get_mut(&mut self, output: Output) -> &mut Tensor {
+        match output {
+            Output::O => &mut self.o,
+            Output::Lse => &mut self.lse,
+            Output::Dq => &mut self.dq,
+            Output::Dk => &mut self.dk,
+            Output::Dv => &mut self.dv,
+        }
+    }
+    /// Was memory outside any of them written?
+    pub fn any_broken_guard(&self) -> bool {
+        Output::ALL.into_iter().any(|output| self.get(output).broken_guard().is_some())
+    }
 }

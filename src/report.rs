@@ -3,6 +3,8 @@
 pub mod json;
 pub mod terminal;
 
+use std::path::Path;
+
 use crate::backend::Choice;
 use crate::case::Scenario;
 
@@ -10,5 +12,18 @@ use crate::case::Scenario;
 /// quotes keep a shell away from all of it.
 pub fn replay_command(scenario: &Scenario, choice: &Choice) -> String {
     let fault = choice.fault.map(|fault| format!(" --fault {}", fault.name)).unwrap_or_default();
-    format!("thd-fuzz check '{scenario}' --backend {}{fault}", choice.descriptor.name)
+    let kernel = choice.kernel.as_ref().map(|kernel| format!(" --kernel {}", word(kernel.file())));
+    let kernel = kernel.unwrap_or_default();
+    format!("thd-fuzz check '{scenario}' --backend {}{fault}{kernel}", choice.descriptor.name)
+}
+
+/// A path as one word of a shell.
+fn word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(plain) {
+        return text;
+    }
+    let visible: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    format!("'{}'", visible.replace('\'', "'\\''"))
 }

@@ -2,6 +2,8 @@
 
 use half::{bf16, f16};
 
+mod bytes;
+
 /// A storage dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {

@@ -19,6 +19,7 @@ pub mod abi;
 pub mod compile;
 pub mod library;
 mod lines;
+pub mod open;
 
 use abi::Functions;
 use library::{Library, LibraryError};

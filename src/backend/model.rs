@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::{Answer, Backend, FaultInfo, Run, RunError, Support};
+use super::{Answer, Backend, Choice, OpenError, Run, RunError, Support};
 use crate::case::{Case, Mask, Span};
 use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
@@ -26,8 +26,8 @@ const TILE: usize = 64;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 
 /// The model, with a planted bug or without.
-pub fn open(fault: Option<&'static FaultInfo>) -> Box<dyn Backend> {
-    Box::new(Model { fault: fault.and_then(Fault::of), workspace: Vec::new() })
+pub(super) fn open(choice: &Choice) -> Result<Box<dyn Backend>, OpenError> {
+    Ok(Box::new(Model { fault: choice.fault.and_then(Fault::of), workspace: Vec::new() }))
 }
 
 struct Model {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::out::{self, Closed, Progress};
-use super::{Check, Cli, Command, Format, Fuzz, Replay, Status};
+use super::{Check, Cli, Command, Format, Fuzz, Replay, Status, worker};
 use crate::backend::{BACKENDS, Choice, Run};
 use crate::campaign::{self, Event, Found, ShrinkOutcome, Summary};
 use crate::check::{Outcome, check};
@@ -28,6 +28,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Status> {
         Command::Check(args) => check_one(&args),
         Command::Shrink(args) => shrink_one(&args),
         Command::Replay(args) => replay(&args),
+        Command::Worker(args) => worker::serve(&args),
         Command::Backends => Ok(quiet(backends().map(|()| Status::Clean), Status::Clean)),
     }
 }
@@ -59,7 +60,7 @@ fn fuzz(args: &Fuzz) -> anyhow::Result<Status> {
     let seed = args.seed.unwrap_or_else(fresh_seed);
     let time = args.time.or(args.cases.is_none().then_some(DEFAULT_TIME));
     let settings = campaign::Settings {
-        choice,
+        choice: choice.clone(),
         seed,
         cases: args.cases,
         time,
@@ -118,6 +119,7 @@ fn save(folder: &std::path::Path, found: &Found, choice: &Choice) -> Result<Stri
         found: Some(FoundBy {
             backend: choice.descriptor.name.to_string(),
             fault: choice.fault.map(|fault| fault.name.to_string()),
+            kernel: choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
             oracle: found.lead.kind.oracle().to_string(),
             tensor: found.lead.tensor.map(|tensor| tensor.name().to_string()),
             kind: found.lead.kind.name(),
@@ -129,8 +131,9 @@ fn save(folder: &std::path::Path, found: &Found, choice: &Choice) -> Result<Stri
 
 fn check_one(args: &Check) -> anyhow::Result<Status> {
     let choice = args.backend.choice()?;
+    let mut backend = choice.open()?;
     let start = Instant::now();
-    let outcome = check(&args.case, &mut *choice.open(), choice.descriptor.contract, Run::RACES)?;
+    let outcome = check(&args.case, &mut *backend, choice.descriptor.contract, Run::RACES)?;
     let report = match outcome {
         Outcome::Refused(reason) => {
             let text = format!("{choice} refuses the case: {}", reason.escape_debug());
@@ -159,7 +162,7 @@ fn check_one(args: &Check) -> anyhow::Result<Status> {
 fn shrink_one(args: &Check) -> anyhow::Result<Status> {
     let choice = args.backend.choice()?;
     let stop = stop_flag()?;
-    let (text, status) = match campaign::shrink_scenario(choice, &args.case, &stop)? {
+    let (text, status) = match campaign::shrink_scenario(choice.clone(), &args.case, &stop)? {
         ShrinkOutcome::Found(found) if args.format == Format::Json => {
             (json::finding(&found, &choice), Status::Finding)
         }
@@ -182,7 +185,7 @@ fn replay(args: &Replay) -> anyhow::Result<Status> {
     errors.iter().for_each(|error| out::warn(&error.to_string()));
     let mut status = if errors.is_empty() { Status::Clean } else { Status::Fault };
     let mut summary = Summary::default();
-    let mut backend = choice.open();
+    let mut backend = choice.open()?;
     for case in saved {
         if stop.load(Ordering::Relaxed) {
             break;

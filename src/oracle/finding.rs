@@ -169,6 +169,11 @@ impl Identity {
         self.class == Class::Race
     }
 
+    /// Does it cost a run's whole time to see it?
+    pub fn is_hang(&self) -> bool {
+        self.class == Class::Hang
+    }
+
     /// The worst finding of this identity; `None` where it is not among `findings`.
     pub fn lead<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
         let mine = findings.iter().filter(|f| f.kind.class() == self.class && f.tensor == self.tensor);

@@ -23,6 +23,7 @@ struct FindingLine<'a> {
     note: &'a str,
     backend: &'a str,
     fault: Option<&'a str>,
+    kernel: Option<String>,
     runs: Option<usize>,
     one_minimal: bool,
 }
@@ -33,6 +34,7 @@ struct SummaryLine<'a> {
     r#type: &'static str,
     backend: &'a str,
     fault: Option<&'a str>,
+    kernel: Option<String>,
     seed: Option<u64>,
     cases: u64,
     findings: usize,
@@ -82,6 +84,7 @@ fn line(
         note: &lead.note,
         backend: choice.descriptor.name,
         fault: choice.fault.map(|fault| fault.name),
+        kernel: choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
         runs,
         one_minimal,
     })
@@ -95,6 +98,7 @@ pub fn summary(summary: &Summary, findings: usize, seed: Option<u64>, choice: &C
         r#type: "summary",
         backend: choice.descriptor.name,
         fault: choice.fault.map(|fault| fault.name),
+        kernel: choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
         seed,
         cases: stats.cases,
         findings,

@@ -70,6 +70,15 @@ impl Library {
         Ok(library)
     }
 
+    /// Loads a copy of a library file, so that the file may lie where nothing may be executed.
+    ///
+    /// # Errors
+    /// [`LibraryError`] where it cannot be read or is no library of this interface.
+    pub fn load(path: &Path) -> Result<Library, LibraryError> {
+        let unreadable = |e| LibraryError::Load(format!("{}: {e}", path.display()));
+        Library::from_bytes("loaded", &std::fs::read(path).map_err(unreadable)?)
+    }
+
     /// Opens a library file.
     ///
     /// # Errors
@@ -137,7 +146,18 @@ impl Workshop {
             mode,
             library: &library,
         };
-        compile::build(&job)?;
+        compile::build(&job).map_err(|error| told_by_source(error, &sources))?;
         Ok(library)
+    }
+}
+
+/// What the compiler said, with names of sources instead of paths that nobody knows.
+fn told_by_source(error: CompileError, sources: &Path) -> CompileError {
+    match error {
+        CompileError::Failed { what, message } => {
+            let folder = format!("{}/", sources.display());
+            CompileError::Failed { what, message: message.replace(&folder, "").replace("emulator/../", "") }
+        }
+        start => start,
     }
 }

@@ -1,0 +1,254 @@
+//! A backend in a child process that can be killed: its crash is a finding, so is its hang, and the
+//! next case runs in a new child.
+//!
+//! The child speaks [`protocol`]. It starts when the first case comes, and dies with
+//! this process. Its time is measured as processor time, so that a busy machine makes no hangs, with a
+//! longer limit on the wall for a child that sleeps.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::emulator::open::KernelFile;
+use super::launch::TILE;
+use super::protocol::{self, Hello, Message, Reply, Request};
+use super::{Answer, Backend, Failure, Patience, Run, RunError, Support};
+use crate::case::Case;
+use crate::inputs::Inputs;
+
+mod child;
+mod exchange;
+mod serve;
+mod spawner;
+mod tail;
+
+pub use child::Program;
+pub use exchange::Deadline;
+pub use serve::serve;
+
+use child::Child;
+use exchange::Lost;
+
+/// Environment variable that names another program to run as a child, for tests.
+pub const PROGRAM: &str = "THD_FUZZ_WORKER";
+
+/// How long a child may take to say hello: Python with a large library takes half a minute.
+const START: Deadline = Deadline { cpu: Duration::from_secs(120), wall: Duration::from_secs(300) };
+/// How long a child may take to say goodbye before it is killed.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// What a right run takes at most, in nanoseconds of processor time for each multiply-add of one
+/// product, tiles counted whole. The emulator takes a third of it.
+const NANOSECONDS: f64 = 50.0;
+/// How much longer a run takes that looks for races.
+const RACES: f64 = 12.0;
+/// Time that no case goes below: set-up of libraries and devices falls into the first run.
+const LEAST: Duration = Duration::from_secs(20);
+/// Likewise where the case is known to hang and a smaller one is looked for.
+const LEAST_SHORT: Duration = Duration::from_secs(2);
+/// How many times longer than a right run takes is a hang.
+const FACTOR: f64 = 20.0;
+/// How much longer the wall's limit is than that of processor time.
+const WALL: u32 = 6;
+
+impl Deadline {
+    /// Of a case, where nobody says otherwise.
+    pub fn of(case: &Case, run: Run) -> Deadline {
+        let races = if run.races { RACES } else { 1.0 };
+        let right = Duration::from_secs_f64(whole_tiles(case) * NANOSECONDS * 1e-9 * races);
+        let least = if run.patience == Patience::Short { LEAST_SHORT } else { LEAST };
+        let cpu = right.mul_f64(FACTOR).max(least);
+        Deadline { cpu, wall: cpu * WALL }
+    }
+}
+
+/// Multiply-adds of one product of all heads, tiles counted whole: a tile of one row costs as much as
+/// a full one.
+fn whole_tiles(case: &Case) -> f64 {
+    let tiles = |n: u32| f64::from(n.div_ceil(TILE as u32)) * TILE as f64;
+    let pairs: f64 = case.q.lengths.iter().zip(&case.kv.lengths).map(|(&m, &n)| tiles(m) * tiles(n)).sum();
+    pairs * f64::from(case.heads.q) * f64::from(case.dims.qk.max(case.dims.v))
+}
+
+impl Program {
+    /// This program as a worker, or the one that [`PROGRAM`] names.
+    pub fn this(args: Vec<OsString>) -> Program {
+        // Unlike `current_exe` right too when the file was replaced by a newer build meanwhile.
+        let path = std::env::var_os(PROGRAM).map_or_else(|| "/proc/self/exe".into(), PathBuf::from);
+        Program { path, args }
+    }
+}
+
+/// A backend in a child process.
+pub struct Worker {
+    backend: &'static str,
+    program: Program,
+    supports: fn(&Case) -> Support,
+    deadline: fn(&Case, Run) -> Deadline,
+    child: Option<Child>,
+    hello: Option<Hello>,
+    /// To be reset before the next call.
+    reset: bool,
+    /// It failed, or wrote where it should not: what else it hit nobody knows, so that its state ends
+    /// with the scenario.
+    doubtful: bool,
+    /// Files that the child opens when it starts.
+    kernel: Option<Arc<KernelFile>>,
+}
+
+impl Worker {
+    /// Of the backend of this name; `supports` answers without asking the child.
+    pub fn new(backend: &'static str, program: Program, supports: fn(&Case) -> Support) -> Worker {
+        Worker {
+            backend,
+            program,
+            supports,
+            deadline: Deadline::of,
+            child: None,
+            hello: None,
+            reset: true,
+            doubtful: false,
+            kernel: None,
+        }
+    }
+
+    /// With other deadlines than [`Deadline::of`].
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: fn(&Case, Run) -> Deadline) -> Worker {
+        self.deadline = deadline;
+        self
+    }
+
+    /// With files that must be there as long as it is.
+    #[must_use]
+    pub fn keeping(mut self, kernel: Option<Arc<KernelFile>>) -> Worker {
+        self.kernel = kernel;
+        self
+    }
+
+    /// What the child said of itself, once it runs.
+    pub fn hello(&self) -> Option<&Hello> {
+        self.hello.as_ref()
+    }
+
+    /// Starts a child and hears who it is.
+    fn start(&mut self) -> Result<Child, RunError> {
+        let name = || self.program.path.display().to_string().escape_debug().to_string();
+        let ours = |what: String| RunError::Harness(format!("the worker '{}': {what}", name()));
+        let mut child = Child::start(&self.program).map_err(|e| ours(format!("it does not start: {e}")))?;
+        let hello = encode(Hello::ours(self.backend).message())?;
+        let heard = child.ask(&[hello], protocol::MAX_SHORT_ANSWER, START);
+        match heard.and_then(|bytes| Hello::decode(&bytes).map_err(Lost::Nonsense)) {
+            Ok(hello) if hello.backend == self.backend => {
+                self.hello = Some(hello);
+                Ok(child)
+            }
+            Ok(hello) => {
+                let (is, should) = (hello.backend.escape_debug().to_string(), self.backend);
+                Err(ours(format!("it is the backend '{is}', expected '{should}'")))
+            }
+            Err(lost) => {
+                let (_, detail) = fault(child, lost);
+                Err(ours(format!("instead of hello: {}", detail.escape_debug())))
+            }
+        }
+    }
+
+    fn ask(&mut self, run: Run, inputs: &Inputs) -> Result<Reply, RunError> {
+        let mut child = match self.child.take() {
+            Some(child) => child,
+            None => self.start()?,
+        };
+        let mut messages = Vec::new();
+        if self.reset {
+            messages.push(encode(Message::new("reset"))?);
+        }
+        messages.push(encode(Request::run(run, inputs))?);
+        let (case, limit) = (&inputs.case, protocol::max_answer(&inputs.case));
+        let answer = child.ask(&messages, limit, (self.deadline)(case, run));
+        match answer.and_then(|bytes| Reply::decode(&bytes, run, case).map_err(Lost::Nonsense)) {
+            Ok(reply) => {
+                self.reset = false;
+                self.child = Some(child);
+                Ok(reply)
+            }
+            Err(lost) => {
+                let (kind, detail) = fault(child, lost);
+                Err(RunError::Fault { kind, detail })
+            }
+        }
+    }
+}
+
+impl Backend for Worker {
+    fn supports(&self, case: &Case) -> Support {
+        (self.supports)(case)
+    }
+
+    fn reset(&mut self) {
+        if std::mem::take(&mut self.doubtful) {
+            self.child = None;
+        }
+        // Sent with the next request.
+        self.reset = true;
+    }
+
+    fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Answer, RunError> {
+        if let Support::No(reason) = self.supports(&inputs.case) {
+            return Err(RunError::Refused(reason));
+        }
+        match self.ask(run, inputs)? {
+            Reply::Outputs(answer) => {
+                self.doubtful |= answer.outputs.any_broken_guard();
+                Ok(answer)
+            }
+            Reply::Refused(reason) => Err(RunError::Refused(reason)),
+            Reply::Failure(detail) => {
+                Err(RunError::Harness(format!("the worker of {}: {}", self.backend, detail.escape_debug())))
+            }
+            Reply::Fault { hang, detail } => {
+                self.doubtful = true;
+                let kind = if hang { Failure::Hang } else { Failure::Error };
+                Err(RunError::Fault { kind, detail })
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let Ok(bye) = Message::new("bye").encode() else { return };
+        let deadline = Deadline { cpu: GOODBYE, wall: GOODBYE };
+        if child.ask(&[bye], protocol::MAX_SHORT_ANSWER, deadline).is_ok() {
+            child.end(GOODBYE);
+        }
+    }
+}
+
+fn encode(message: Message) -> Result<Vec<u8>, RunError> {
+    message.encode().map_err(|error| RunError::Harness(error.to_string()))
+}
+
+/// Ends a child that gave no answer. Which failure that is, and what there is to say.
+fn fault(child: Child, lost: Lost) -> (Failure, String) {
+    let (kind, (status, said), mut detail) = match lost {
+        Lost::Ended => (Failure::Crash, child.autopsy(), String::new()),
+        Lost::Late { wall, cpu } => {
+            let (wall, cpu) = (wall.as_secs_f64(), cpu.as_secs_f64());
+            let detail = format!("no answer after {wall:.1} s, {cpu:.1} s of processor time");
+            (Failure::Hang, child.end(Duration::ZERO), detail)
+        }
+        Lost::Nonsense(error) => {
+            (Failure::Error, child.end(Duration::ZERO), format!("the worker sent {error}"))
+        }
+    };
+    if kind == Failure::Crash {
+        detail = format!("the process died: {}", child::describe(status));
+    }
+    if !said.is_empty() {
+        detail.push_str(&format!("; it printed last: {said}"));
+    }
+    (kind, detail)
+}
