@@ -6,23 +6,29 @@
 //! of the same identity are counted.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use crate::backend::{Backend, Choice, Patience, Run};
+use crate::backend::{Choice, Run};
 use crate::case::{Case, Scenario};
-use crate::check::{HarnessError, Outcome, Report, check};
+use crate::check::{HarnessError, Outcome};
 use crate::generate;
 use crate::oracle::{Finding, Identity};
-use crate::shrink::{self, Shrunk};
+use crate::shrink::Shrunk;
 use crate::stats::Stats;
+
+mod pool;
+
+use pool::Pool;
+pub use pool::{REPEATS, ShrinkOutcome, shrink_scenario};
 
 /// Longest shrink of one finding, so that a campaign keeps its time. A hang costs the watchdog's time at
 /// each step: then it is watched less patiently, and the result once more with full patience.
 const SHRINK_TIME: Duration = Duration::from_secs(60);
+/// What a shrink gets though the campaign's time is up: enough for most.
+const LEAST_SHRINK_TIME: Duration = Duration::from_secs(10);
 /// One scenario in so many is looked through for races.
 const RACE_SHARE: u64 = 8;
 /// Most work of a scenario that is looked through for races, which takes several times as long.
@@ -38,7 +44,8 @@ pub struct Settings<'a> {
     pub seed: u64,
     /// Most cases.
     pub cases: Option<u64>,
-    /// Longest time; a shrink under way may take a minute longer.
+    /// Longest time. The last cases are finished, and each new finding among them is shrunk for up to
+    /// ten seconds.
     pub time: Option<Duration>,
     /// Stops after this many distinct findings.
     pub stop_after: Option<usize>,
@@ -61,6 +68,15 @@ pub struct Found {
     pub lead: Finding,
     /// How the shrink ended; `None` where the finding did not recur.
     pub shrunk: Option<Shrunk>,
+    /// How often the minimal scenario failed again, of [`REPEATS`] runs after the shrink.
+    pub recurred: u32,
+}
+
+impl Found {
+    /// Did the minimal scenario fail every time?
+    pub fn is_steady(&self) -> bool {
+        self.recurred == REPEATS
+    }
 }
 
 /// What a campaign tells while it runs.
@@ -101,26 +117,6 @@ pub struct CampaignError {
     pub error: HarnessError,
 }
 
-/// Opened backends, handed to whichever thread needs one.
-struct Pool {
-    choice: Choice,
-    idle: Mutex<Vec<Box<dyn Backend>>>,
-}
-
-impl Pool {
-    fn check(&self, scenario: &Scenario, run: Run) -> Result<Outcome, HarnessError> {
-        let idle = || self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let taken = idle().pop();
-        let mut backend = match taken {
-            Some(backend) => backend,
-            None => self.choice.open()?,
-        };
-        let outcome = check(scenario, &mut *backend, self.choice.descriptor.contract, run);
-        idle().push(backend);
-        outcome
-    }
-}
-
 /// Runs a campaign. `tell` hears of everything as it happens; the summary is complete whether the
 /// campaign came to its end or not.
 ///
@@ -128,7 +124,7 @@ impl Pool {
 /// A fault of ours; the summary holds what was found before.
 pub fn run(settings: &Settings, mut tell: impl FnMut(Event)) -> (Summary, Result<(), CampaignError>) {
     let start = Instant::now();
-    let pool = Pool { choice: settings.choice.clone(), idle: Mutex::new(Vec::new()) };
+    let pool = Pool::new(settings.choice.clone());
     let mut summary = Summary::default();
     let mut known: HashMap<Identity, usize> = HashMap::new();
     let batch = (BATCH * rayon::current_num_threads()) as u64;
@@ -146,7 +142,10 @@ pub fn run(settings: &Settings, mut tell: impl FnMut(Event)) -> (Summary, Result
                         summary.found[at].1 += 1;
                         continue;
                     }
-                    let found = shrink_found(settings, &pool, index, scenario, &report, identity, &mut tell);
+                    let first = identity.lead(&report.findings).expect("an identity of these findings");
+                    tell(Event::Failing(&scenario, first));
+                    let time = shrink_time(settings, start);
+                    let found = pool.reduce(index, scenario, &report, identity, settings.stop, time);
                     // Another output of a finding that is already told shrinks to the same case.
                     let told = summary.found.iter().position(|(other, _)| other.minimal == found.minimal);
                     known.insert(identity, told.unwrap_or(summary.found.len()));
@@ -181,6 +180,12 @@ fn done(settings: &Settings, start: Instant, next: u64, summary: &Summary) -> bo
         || settings.stop_after.is_some_and(|n| summary.found.len() >= n)
 }
 
+/// How long a shrink may take: less towards the end of a campaign.
+fn shrink_time(settings: &Settings, start: Instant) -> Duration {
+    let left = |time: Duration| time.saturating_sub(start.elapsed());
+    settings.time.map_or(SHRINK_TIME, |time| left(time).clamp(LEAST_SHRINK_TIME, SHRINK_TIME))
+}
+
 type Checked = (u64, Scenario, Result<Outcome, HarnessError>);
 
 fn run_batch(settings: &Settings, pool: &Pool, indices: std::ops::Range<u64>) -> Vec<Checked> {
@@ -199,87 +204,4 @@ fn run_of(settings: &Settings, index: u64, scenario: &Scenario) -> Run {
     let look =
         settings.choice.descriptor.finds_races && index.is_multiple_of(RACE_SHARE) && work <= RACE_WORK;
     if look { Run::RACES } else { Run::PLAIN }
-}
-
-fn shrink_found(
-    settings: &Settings,
-    pool: &Pool,
-    index: u64,
-    original: Scenario,
-    report: &Report,
-    identity: Identity,
-    tell: &mut impl FnMut(Event),
-) -> Found {
-    let first = identity.lead(&report.findings).expect("the identity is that of a finding").clone();
-    tell(Event::Failing(&original, &first));
-    let shrunk = shrink_finding(pool, &original, identity, settings.stop);
-    let minimal = shrunk.as_ref().map_or(&original, |(shrunk, _)| &shrunk.minimal).clone();
-    let (shrunk, lead) = match shrunk {
-        Some((shrunk, lead)) => (Some(shrunk), lead),
-        None => (None, first),
-    };
-    Found { index, original, minimal, lead, shrunk }
-}
-
-/// The smallest scenario with the same identity, and its finding; `None` where `scenario` does not
-/// fail again.
-fn shrink_finding(
-    pool: &Pool,
-    scenario: &Scenario,
-    identity: Identity,
-    stop: &AtomicBool,
-) -> Option<(Shrunk, Finding)> {
-    let mut lead = None;
-    let full = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
-    let run = if identity.is_hang() { Run { patience: Patience::Short, ..full } } else { full };
-    let deadline = Some(Instant::now() + SHRINK_TIME);
-    let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
-    let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
-        let Ok(Outcome::Judged(report)) = pool.check(candidate, run) else { return false };
-        let same = identity.lead(&report.findings).cloned();
-        let found = same.is_some();
-        lead = same.or(lead.take());
-        found
-    });
-    let shrunk = shrunk.ok()?;
-    if run != full {
-        // What hangs when watched impatiently may only be slow.
-        let Ok(Outcome::Judged(report)) = pool.check(&shrunk.minimal, full) else { return None };
-        lead = identity.lead(&report.findings).cloned();
-    }
-    Some((shrunk, lead?))
-}
-
-/// Checks one scenario and, where it fails, shrinks it: `None` where it passes.
-///
-/// # Errors
-/// A fault of ours, or a refusal, as [`check`] tells them.
-pub fn shrink_scenario(
-    choice: Choice,
-    scenario: &Scenario,
-    stop: &AtomicBool,
-) -> Result<ShrinkOutcome, HarnessError> {
-    let pool = Pool { choice, idle: Mutex::new(Vec::new()) };
-    let report = match pool.check(scenario, Run::RACES)? {
-        Outcome::Refused(reason) => return Ok(ShrinkOutcome::Refused(reason)),
-        Outcome::Judged(report) => report,
-    };
-    let Some(identity) = report.identity() else { return Ok(ShrinkOutcome::Passes) };
-    let first = identity.lead(&report.findings).expect("the identity is that of a finding").clone();
-    let (minimal, shrunk, lead) = match shrink_finding(&pool, scenario, identity, stop) {
-        Some((shrunk, lead)) => (shrunk.minimal.clone(), Some(shrunk), lead),
-        None => (scenario.clone(), None, first),
-    };
-    Ok(ShrinkOutcome::Found(Box::new(Found { index: 0, original: scenario.clone(), minimal, lead, shrunk })))
-}
-
-/// What came of a single shrink.
-#[derive(Debug)]
-pub enum ShrinkOutcome {
-    /// It fails, and this is the smallest that does.
-    Found(Box<Found>),
-    /// It passes: there is nothing to shrink.
-    Passes,
-    /// The backend does not do such cases.
-    Refused(String),
 }

@@ -123,10 +123,23 @@ impl Case {
     /// What a run of the reference and its bounds costs, in multiply-adds of one product: the work,
     /// and what each (sequence, kv head) costs however short it is.
     pub fn reference_work(&self) -> u64 {
+        self.work().saturating_add(self.units().saturating_mul(limits::UNIT_WORK))
+    }
+
+    /// What the reference and its bounds take, in bytes: a value and a bound for each element of O and
+    /// the LSE, and two of both for each of the gradients.
+    pub fn reference_bytes(&self) -> u64 {
+        let (qk, v) = (u64::from(self.dims.qk), u64::from(self.dims.v));
+        let queries = self.q.tokens() * u64::from(self.heads.q) * (v + 1 + 2 * qk);
+        let keys = self.kv.tokens() * u64::from(self.heads.kv) * 2 * (qk + v);
+        16 * (queries + keys) + self.units() * limits::UNIT_BYTES
+    }
+
+    /// Pairs of a sequence that has any token and a kv head.
+    fn units(&self) -> u64 {
         let lengths = self.q.lengths.iter().zip(&self.kv.lengths);
-        let units = lengths.filter(|&(&m, &n)| m > 0 || n > 0).count() as u64;
-        let units = units.saturating_mul(u64::from(self.heads.kv));
-        self.work().saturating_add(units.saturating_mul(limits::UNIT_WORK))
+        let live = lengths.filter(|&(&m, &n)| m > 0 || n > 0).count() as u64;
+        live * u64::from(self.heads.kv)
     }
 
     /// Checks every limit and every invariant.
@@ -155,6 +168,9 @@ impl Case {
             at_most(Some(gap), &format!("{name} storage rows"), side.rows(), limits::MAX_ROWS)?;
         }
         self.validate_heads_and_dims()?;
+        let sequence_heads = n as u64 * u64::from(self.heads.q);
+        let what = "pairs of a sequence and a head";
+        at_most(Some(Item::Heads), what, sequence_heads, limits::MAX_SEQUENCE_HEADS)?;
         at_most(None, "bytes of all tensors together", self.bytes(), limits::MAX_BYTES)?;
         self.validate_numbers()
     }
@@ -189,8 +205,7 @@ impl Case {
         let Heads { q, kv } = self.heads;
         if q == 0 || kv == 0 || q % kv != 0 {
             let heads = if q == kv { format!("h{q}") } else { format!("h{q}/{kv}") };
-            let message =
-                format!("{heads}: at least 1 head, and the query heads a multiple of the kv heads");
+            let message = format!("{heads}: at least 1 head, and the query heads a multiple of the kv heads");
             return Err(Invalid { item: Some(Item::Heads), message });
         }
         at_most(Some(Item::Heads), "query heads", u64::from(q), limits::MAX_HEADS)?;

@@ -49,7 +49,7 @@ pub struct CallReport {
 pub struct Similarity {
     /// The output.
     pub output: Output,
-    /// Cosine of the two, 1 where both are zero.
+    /// Cosine of the two, 1 where both are zero, NaN where one is or where either is not finite.
     pub cosine: f64,
     /// Norm of the backend's.
     pub norm: f64,
@@ -69,6 +69,16 @@ pub enum HarnessError {
     TooMuchWork {
         /// `Case::reference_work`.
         work: u64,
+    },
+    /// The reference would take too much memory.
+    #[error(
+        "the case needs about {} MiB for the reference, more than it takes ({} MiB): shorten it",
+        bytes >> 20,
+        limits::MAX_REFERENCE_BYTES >> 20
+    )]
+    TooMuchMemory {
+        /// `Case::reference_bytes`.
+        bytes: u64,
     },
     /// A panic of ours.
     #[error("a panic of ours: {0}; please report it with this case")]
@@ -94,6 +104,9 @@ pub fn check(
     for case in &scenario.calls {
         if case.reference_work() > limits::MAX_WORK {
             return Err(HarnessError::TooMuchWork { work: case.reference_work() });
+        }
+        if case.reference_bytes() > limits::MAX_REFERENCE_BYTES {
+            return Err(HarnessError::TooMuchMemory { bytes: case.reference_bytes() });
         }
         if let Support::No(reason) = backend.supports(case) {
             return Ok(Outcome::Refused(reason));

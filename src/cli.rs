@@ -7,13 +7,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Choice;
-use crate::case::{ParseError, Scenario};
 
 mod commands;
+mod fuzz;
 mod out;
+mod stop;
 mod worker;
 
 pub use commands::run;
+pub use out::warn;
 
 /// A differential fuzzer for fused attention backward kernels on packed variable-length batches.
 #[derive(Debug, Parser)]
@@ -90,16 +92,16 @@ pub struct Fuzz {
     #[command(flatten)]
     pub backend: BackendArgs,
     /// Stop after this time, such as 60s or 8h. Without --time and --cases: 60s.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = some_time)]
     pub time: Option<Duration>,
     /// Stop after this many cases.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub cases: Option<u64>,
     /// Seed of the campaign; without it, a new one, which is printed.
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// Stop after this many distinct findings.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub stop_after: Option<usize>,
     /// Folder for findings.
     #[arg(long, value_name = "DIR", default_value = "findings")]
@@ -113,8 +115,7 @@ pub struct Fuzz {
 #[derive(Debug, Args)]
 pub struct Check {
     /// The case, such as '[128,96] h8 d128 causal'; docs/notation.md has the grammar.
-    #[arg(value_parser = parse_scenario)]
-    pub case: Scenario,
+    pub case: String,
     /// Backend and planted fault.
     #[command(flatten)]
     pub backend: BackendArgs,
@@ -154,8 +155,17 @@ pub struct Worker {
     pub race_library: Option<PathBuf>,
 }
 
-fn parse_scenario(text: &str) -> Result<Scenario, ParseError> {
-    text.parse()
+fn some_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time.is_zero() { Err("no time at all: give at least 1s".into()) } else { Ok(time) }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(error) => Err(format!("{error}")),
+    }
 }
 
 /// What the process ends with.

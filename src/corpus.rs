@@ -4,6 +4,7 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -180,10 +181,26 @@ fn one_line(error: &toml::de::Error) -> String {
 
 /// Why a finding could not be saved.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot save the finding in {}: {source}; it is printed above", shown(.folder))]
+#[error("cannot save findings in {}: {source}; name another folder with --save", shown(.folder))]
 pub struct SaveError {
     folder: PathBuf,
     source: io::Error,
+}
+
+/// Can findings be saved in `folder`? Asked before a campaign, not hours later.
+///
+/// # Errors
+/// Whatever the file system says, with the folder.
+pub fn check_writable(folder: &Path) -> Result<(), SaveError> {
+    let error = |source| SaveError { folder: folder.into(), source };
+    let missing = !folder.exists();
+    fs::create_dir_all(folder).map_err(error)?;
+    tempfile::NamedTempFile::new_in(folder).map_err(error)?;
+    if missing {
+        // An empty folder would only puzzle; it is made again when there is something to save.
+        let _ = fs::remove_dir(folder);
+    }
+    Ok(())
 }
 
 /// Saves an entry under a name that is a function of its content; the file appears whole or not at
@@ -199,7 +216,8 @@ fn write(folder: &Path, entry: &Entry) -> io::Result<PathBuf> {
     let text = toml::to_string(entry).map_err(io::Error::other)?;
     fs::create_dir_all(folder)?;
     let path = folder.join(file_name(entry));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let readable = fs::Permissions::from_mode(0o644);
+    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     file.persist(&path).map_err(|error| error.error)?;

@@ -40,7 +40,7 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// Up to two calls of `[512] h4`, or one of `[1500]`; the mean is a tenth of the maximum.
+    /// Up to one call of `[512] h4`, or of `[1100]`; the mean is a tenth of the maximum.
     fn default() -> Self {
         Budget { max_tokens: 4096, max_work: 80_000_000 }
     }

@@ -25,11 +25,11 @@ fn main() -> ExitCode {
     match result {
         Ok(Ok(status)) => status.into(),
         Ok(Err(error)) => {
-            eprintln!("thd-fuzz: {error:#}");
+            cli::warn(&format!("{error:#}"));
             Status::Fault.into()
         }
         Err(_) => {
-            eprintln!("thd-fuzz: a panic of ours; THD_FUZZ_LOG=debug shows where. Please report it");
+            cli::warn("a panic of ours; THD_FUZZ_LOG=debug shows where. Please report it");
             Status::Fault.into()
         }
     }

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::case::{Case, Invalid, Scenario, limits};
 
@@ -110,9 +110,12 @@ impl fmt::Display for Shrunk {
     }
 }
 
-/// A multiply-add count up to which a simpler scenario may cost more than the current one: seconds of
-/// the reference. Fewer sequences or items can mean more tokens or heads.
+/// Multiply-adds up to which a simpler scenario may cost more than the current one: fewer sequences or
+/// items can mean more tokens or heads.
 const MAX_GROWN_WORK: u64 = limits::MAX_WORK >> 6;
+/// Where there is a deadline, no run of more work than the current scenario's may be expected to take
+/// more than this share of the time that is left: a few such runs would be all of the shrink.
+const SHARE_OF_TIME: u32 = 20;
 
 /// 128 bits that stand for a text: a text of a million sequences is megabytes.
 type Fingerprint = [u64; 2];
@@ -141,6 +144,9 @@ pub struct Shrinker<'a> {
     runs: usize,
     cached: usize,
     steps: usize,
+    /// Time and work of the runs so far.
+    spent: Duration,
+    worked: u64,
     ended: Option<Ending>,
 }
 
@@ -181,6 +187,8 @@ impl<'a> Shrinker<'a> {
             runs: 1,
             cached: 0,
             steps: 0,
+            spent: Duration::ZERO,
+            worked: 0,
             ended: None,
         })
     }
@@ -228,7 +236,8 @@ impl<'a> Shrinker<'a> {
         if key >= self.key {
             return false;
         }
-        if work(&candidate) > work(&self.current).max(MAX_GROWN_WORK) {
+        let (cost, now) = (work(&candidate), work(&self.current));
+        if cost > now && (cost > MAX_GROWN_WORK || self.takes_too_long(cost)) {
             return false;
         }
         let text = fingerprint(&candidate.to_string());
@@ -240,13 +249,25 @@ impl<'a> Shrinker<'a> {
             return false;
         }
         self.runs += 1;
-        if !(self.interesting)(&candidate) {
+        let start = Instant::now();
+        let interesting = (self.interesting)(&candidate);
+        self.spent += start.elapsed();
+        self.worked = self.worked.saturating_add(cost);
+        if !interesting {
             self.refused.insert(text);
             return false;
         }
         self.steps += 1;
         (self.current, self.key) = (candidate, key);
         true
+    }
+
+    /// Would a run of this much work, at the pace so far, take too much of the time that is left?
+    fn takes_too_long(&self, cost: u64) -> bool {
+        let Some(deadline) = self.budget.deadline else { return false };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let pace = self.spent.as_secs_f64() / self.worked.max(1) as f64;
+        cost as f64 * pace > (left / SHARE_OF_TIME).as_secs_f64()
     }
 
     /// Is this the end? Asked only where a run would follow, so a shrink whose last round is all

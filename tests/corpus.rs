@@ -164,7 +164,12 @@ fn the_whole_corpus_passes_on_the_right_model() {
     let failures: Vec<String> = saved
         .par_iter()
         .filter_map(|case| {
-            let outcome = check(&case.scenario, &mut *model.open(), model.descriptor.contract, Run::PLAIN);
+            let outcome = check(
+                &case.scenario,
+                &mut *model.open().expect("it opens"),
+                model.descriptor.contract,
+                Run::PLAIN,
+            );
             let complaint = match outcome {
                 Ok(Outcome::Judged(report)) if report.findings.is_empty() => return None,
                 Ok(Outcome::Judged(report)) => format!("{:?}", report.findings[0]),

@@ -39,9 +39,9 @@ fn planted() -> impl Iterator<Item = (&'static Descriptor, &'static FaultInfo)> 
 }
 
 /// The first finding of a campaign.
-fn first_finding(choice: Choice, seed: u64) -> Result<Found, String> {
+fn first_finding(choice: &Choice, seed: u64) -> Result<Found, String> {
     let settings = Settings {
-        choice,
+        choice: choice.clone(),
         seed,
         cases: Some(CASES),
         time: None,
@@ -66,7 +66,7 @@ fn choice(fault: Option<&str>) -> Choice {
 }
 
 fn judged(scenario: &Scenario, choice: Choice) -> Report {
-    match check(scenario, &mut *choice.open(), choice.descriptor.contract, Run::PLAIN) {
+    match check(scenario, &mut *choice.open().expect("it opens"), choice.descriptor.contract, Run::PLAIN) {
         Ok(Outcome::Judged(report)) => report,
         other => panic!("{scenario} on {choice}: {other:?}"),
     }
@@ -78,7 +78,7 @@ fn every_planted_fault_is_found_and_shrinks_to_the_promised_case() {
     for (row, fault) in planted() {
         let choice = Choice::find(Some(row.name), Some(fault.name)).expect("a name of the table");
         for seed in SEEDS {
-            match first_finding(choice, seed) {
+            match first_finding(&choice, seed) {
                 Err(failure) => failures.push(failure),
                 Ok(found) if as_promised(fault, &found.minimal) => {}
                 Ok(found) => failures.push(format!(

@@ -14,6 +14,8 @@ pub const MAX_TOKENS: u64 = 1 << 20;
 pub const MAX_ROWS: u64 = 1 << 24;
 /// Most query heads; beyond the 65,535 of a CUDA grid's y and z, where launches have failed.
 pub const MAX_HEADS: u64 = 1 << 17;
+/// Most pairs of a sequence and a query head.
+pub const MAX_SEQUENCE_HEADS: u64 = 1 << 24;
 /// Largest head dim, of MLA's absorbed form.
 pub const MAX_HEAD_DIM: u64 = 576;
 /// Head dims are multiples of this: 16 bytes of a 2-byte type, what every fused kernel asks for.
@@ -27,6 +29,10 @@ pub const MAX_BYTES: u64 = 8 << 30;
 pub const MAX_WORK: u64 = 1 << 39;
 /// Multiply-adds that a sequence and kv head of no length at all costs the reference as much as.
 pub const UNIT_WORK: u64 = 1 << 16;
+/// Most bytes that the reference and its bounds may take.
+pub const MAX_REFERENCE_BYTES: u64 = 8 << 30;
+/// Bytes that a sequence and kv head of no length at all costs the reference.
+pub const UNIT_BYTES: u64 = 8 << 10;
 /// Smallest magnitude of a scale, an offset or another factor that is not 0.
 ///
 /// Below it, and above [`MAX_FACTOR`], quotients of two of them leave the range of f64.

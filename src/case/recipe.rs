@@ -30,14 +30,6 @@ impl Default for Data {
     }
 }
 
-impl Data {
-    /// Are roundings of neighbouring values independent of each other? Only natural data may be
-    /// judged by statistics; constant, few-valued or nearly flat data round alike.
-    pub fn is_natural(&self) -> bool {
-        matches!(self.base, Base::Logits(spread) if spread >= 0.25)
-    }
-}
-
 /// Recipe of dO.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dout {

@@ -1,185 +1,118 @@
 //! What each command does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-
-use super::out::{self, Closed, Progress};
-use super::{Check, Cli, Command, Format, Fuzz, Replay, Status, worker};
+use super::out::{self, Closed, settle};
+use super::{Check, Cli, Command, Format, Replay, Status, fuzz, stop, worker};
 use crate::backend::{BACKENDS, Choice, Run};
-use crate::campaign::{self, Event, Found, ShrinkOutcome, Summary};
+use crate::campaign::{self, ShrinkOutcome, Summary};
+use crate::case::Scenario;
 use crate::check::{Outcome, check};
-use crate::corpus::{self, Entry, FoundBy};
-use crate::generate;
+use crate::corpus;
 use crate::report::{json, terminal};
-
-/// How long a campaign is when nothing says.
-const DEFAULT_TIME: Duration = Duration::from_secs(60);
 
 /// Runs a command. A closed standard output ends it quietly, with the status of what was found.
 ///
 /// # Errors
 /// Wrong usage, or a fault of ours: one sentence.
 pub fn run(cli: Cli) -> anyhow::Result<Status> {
+    bound_threads();
     match cli.command {
-        Command::Fuzz(args) => fuzz(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Check(args) => check_one(&args),
         Command::Shrink(args) => shrink_one(&args),
         Command::Replay(args) => replay(&args),
         Command::Worker(args) => worker::serve(&args),
-        Command::Backends => Ok(quiet(backends().map(|()| Status::Clean), Status::Clean)),
+        Command::Backends => Ok(settle(backends(), Status::Clean)),
     }
 }
 
-/// The status of a command whose reader may have gone away.
-fn quiet(result: Result<Status, Closed>, so_far: Status) -> Status {
-    result.unwrap_or(so_far)
-}
+/// Threads at most: more than any machine's cores, fewer than what exhausts it.
+const MAX_THREADS: usize = 512;
 
-/// Set by the first Ctrl-C or SIGTERM; the second ends the process at once.
-fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, Status::Fault as i32, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}
-
-/// A seed that nobody chose: the time will do, since it is printed.
-fn fresh_seed() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |time| time.as_nanos() as u64 % 1_000_000_000)
-}
-
-fn fuzz(args: &Fuzz) -> anyhow::Result<Status> {
-    let choice = args.backend.choice()?;
-    let stop = stop_flag()?;
-    let seed = args.seed.unwrap_or_else(fresh_seed);
-    let time = args.time.or(args.cases.is_none().then_some(DEFAULT_TIME));
-    let settings = campaign::Settings {
-        choice: choice.clone(),
-        seed,
-        cases: args.cases,
-        time,
-        stop_after: args.stop_after,
-        budget: generate::Budget::default(),
-        stop: &stop,
-    };
-    let json = args.format == Format::Json;
-    let mut progress = Progress::new(json);
-    progress.warn(&format!("fuzzing {choice}, seed {seed}"));
-    let mut worst = Status::Clean;
-    let mut closed = false;
-    let (summary, result) = campaign::run(&settings, |event| match event {
-        Event::Progress(summary) => progress.show(summary),
-        Event::Failing(scenario, finding) => {
-            // Told before it is shrunk: a shrink that is cut short loses nothing.
-            let text = terminal::finding(finding);
-            progress.warn(&format!("failing, to be shrunk: '{scenario}'\n  {text}"));
-        }
-        Event::Found(found) => {
-            let text = if json { json::finding(found, &choice) } else { terminal::found(found, &choice) };
-            worst = worst.max(Status::Finding);
-            closed |= progress.print(&text).is_err();
-            match save(&args.save, found, &choice) {
-                Ok(path) if !json => closed |= progress.print(&format!("  saved    {path}")).is_err(),
-                Ok(_) => {}
-                Err(error) => {
-                    progress.warn(&error.to_string());
-                    worst = Status::Fault;
-                }
-            }
-            if closed {
-                stop.store(true, Ordering::Relaxed);
-            }
-        }
-    });
-    progress.end();
-    if let Err(error) = result {
-        out::warn(&error.to_string());
-        worst = Status::Fault;
-    }
-    let text = match json {
-        true => json::summary(&summary, summary.found.len(), Some(seed), &choice),
-        false => terminal::summary(&summary, &choice, seed),
-    };
-    Ok(quiet(out::line(&text).map(|()| worst), worst))
-}
-
-fn save(folder: &std::path::Path, found: &Found, choice: &Choice) -> Result<String, corpus::SaveError> {
-    let entry = Entry {
-        case: found.minimal.to_string(),
-        title: None,
-        origin: None,
-        cause: None,
-        class: Vec::new(),
-        found: Some(FoundBy {
-            backend: choice.descriptor.name.to_string(),
-            fault: choice.fault.map(|fault| fault.name.to_string()),
-            kernel: choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
-            oracle: found.lead.kind.oracle().to_string(),
-            tensor: found.lead.tensor.map(|tensor| tensor.name().to_string()),
-            kind: found.lead.kind.name(),
-            original: found.original.to_string(),
-        }),
-    };
-    corpus::save(folder, &entry).map(|path| path.display().to_string().escape_debug().to_string())
+/// Sets up the threads: as many as `RAYON_NUM_THREADS` says or as there are cores, within reason.
+fn bound_threads() {
+    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok()).filter(|&n| n > 0);
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = asked.unwrap_or_else(cores).min(MAX_THREADS);
+    // An error means that the threads are there already.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }
 
 fn check_one(args: &Check) -> anyhow::Result<Status> {
+    let scenario = scenario(&args.case)?;
     let choice = args.backend.choice()?;
-    let mut backend = choice.open()?;
     let start = Instant::now();
-    let outcome = check(&args.case, &mut *backend, choice.descriptor.contract, Run::RACES)?;
-    let report = match outcome {
+    let outcome = check(&scenario, &mut *choice.open()?, choice.descriptor.contract, Run::RACES)?;
+    let mut summary = Summary::default();
+    let (mut lines, findings) = match outcome {
         Outcome::Refused(reason) => {
             let text = format!("{choice} refuses the case: {}", reason.escape_debug());
-            return Ok(quiet(out::line(&text).map(|()| Status::Clean), Status::Clean));
+            summary.stats.refuse(reason);
+            (vec![text], Vec::new())
         }
-        Outcome::Judged(report) => report,
-    };
-    let status = if report.findings.is_empty() { Status::Clean } else { Status::Finding };
-    let print = || -> Result<Status, Closed> {
-        if args.format == Format::Json {
-            let case = args.case.to_string();
-            report.findings.iter().try_for_each(|f| out::line(&json::checked(f, &case, &choice)))?;
-            let mut summary = Summary { elapsed: start.elapsed(), ..Summary::default() };
-            summary.stats.add(&args.case, &report);
-            out::line(&json::summary(&summary, report.findings.len(), None, &choice))?;
-            return Ok(status);
+        Outcome::Judged(report) => {
+            summary.stats.add(&scenario, &report);
+            let mut lines = vec![format!("{scenario} on {choice}\n"), terminal::table(&scenario, &report)];
+            lines.extend(report.findings.iter().map(terminal::finding));
+            (lines, report.findings)
         }
-        out::line(&format!("{} on {choice}\n", args.case))?;
-        out::line(&terminal::table(&args.case, &report))?;
-        report.findings.iter().try_for_each(|f| out::line(&terminal::finding(f)))?;
-        Ok(status)
     };
-    Ok(quiet(print(), status))
+    if args.format == Format::Json {
+        let case = scenario.to_string();
+        summary.elapsed = start.elapsed();
+        lines = findings.iter().map(|f| json::checked(f, &case, &choice)).collect();
+        lines.push(json::summary(&summary, findings.len(), None, &choice));
+    }
+    let status = if findings.is_empty() { Status::Clean } else { Status::Finding };
+    Ok(settle(lines.iter().try_for_each(|text| out::line(text)), status))
 }
 
 fn shrink_one(args: &Check) -> anyhow::Result<Status> {
+    let scenario = scenario(&args.case)?;
     let choice = args.backend.choice()?;
-    let stop = stop_flag()?;
-    let (text, status) = match campaign::shrink_scenario(choice.clone(), &args.case, &stop)? {
-        ShrinkOutcome::Found(found) if args.format == Format::Json => {
-            (json::finding(&found, &choice), Status::Finding)
+    let stop = stop::flag()?;
+    let mut summary = Summary::default();
+    let start = Instant::now();
+    let outcome = campaign::shrink_scenario(choice.clone(), &scenario, &stop)?;
+    let (text, found) = match outcome {
+        ShrinkOutcome::Found(found) => {
+            summary.stats.cases = 1;
+            summary.stats.failing = 1;
+            (terminal::found(&found, &choice), Some(found))
         }
-        ShrinkOutcome::Found(found) => (terminal::found(&found, &choice), Status::Finding),
         ShrinkOutcome::Passes => {
-            (format!("nothing to shrink: '{}' passes on {choice}", args.case), Status::Clean)
+            summary.stats.cases = 1;
+            (format!("nothing to shrink: '{scenario}' passes on {choice}"), None)
         }
         ShrinkOutcome::Refused(reason) => {
-            (format!("{choice} refuses the case: {}", reason.escape_debug()), Status::Clean)
+            let text = format!("{choice} refuses the case: {}", reason.escape_debug());
+            summary.stats.refuse(reason);
+            (text, None)
         }
     };
-    Ok(quiet(out::line(&text).map(|()| status), status))
+    summary.elapsed = start.elapsed();
+    let lines = match args.format {
+        Format::Human => vec![text],
+        Format::Json => {
+            let finding = found.iter().map(|found| json::finding(found, &choice));
+            let last = json::summary(&summary, found.iter().count(), None, &choice);
+            finding.chain([last]).collect()
+        }
+    };
+    let status = if found.is_some() { Status::Finding } else { Status::Clean };
+    Ok(settle(lines.iter().try_for_each(|text| out::line(text)), status))
+}
+
+/// Reads a case of the command line.
+fn scenario(text: &str) -> anyhow::Result<Scenario> {
+    text.parse::<Scenario>().map_err(|error| anyhow::anyhow!("the case: {error}"))
 }
 
 fn replay(args: &Replay) -> anyhow::Result<Status> {
     let choice = args.backend.choice()?;
-    let stop = stop_flag()?;
+    let stop = stop::flag()?;
     let start = Instant::now();
     let (saved, errors) = corpus::load(&args.paths);
     errors.iter().for_each(|error| out::warn(&error.to_string()));
@@ -207,8 +140,8 @@ fn replay(args: &Replay) -> anyhow::Result<Status> {
                 }
             };
         status = status.max(of_case);
-        if lines.iter().try_for_each(|text| out::line(text)).is_err() {
-            return Ok(status);
+        if let Err(closed) = lines.iter().try_for_each(|text| out::line(text)) {
+            return Ok(settle(Err(closed), status));
         }
     }
     summary.elapsed = start.elapsed();
@@ -216,7 +149,7 @@ fn replay(args: &Replay) -> anyhow::Result<Status> {
         Format::Json => json::summary(&summary, summary.stats.failing as usize, None, &choice),
         Format::Human => replay_summary(&summary, errors.len(), &choice),
     };
-    Ok(quiet(out::line(&text).map(|()| status), status))
+    Ok(settle(out::line(&text), status))
 }
 
 fn replay_lines(

@@ -5,26 +5,42 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::Status;
 use crate::campaign::Summary;
 use crate::report::terminal;
 
-/// Nobody reads standard output any more.
-#[derive(Debug, thiserror::Error)]
-#[error("standard output is closed")]
-pub struct Closed;
+/// Standard output takes no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Closed {
+    /// Its reader went away, as `head` does.
+    #[error("standard output is closed")]
+    Pipe,
+    /// What was printed is lost, as on a full disk.
+    #[error("standard output failed")]
+    Failed,
+}
+
+/// The status of a command after printing: a reader that went away changes nothing, what was lost is
+/// a fault.
+pub fn settle(printed: Result<(), Closed>, status: Status) -> Status {
+    match printed {
+        Ok(()) | Err(Closed::Pipe) => status,
+        Err(Closed::Failed) => Status::Fault,
+    }
+}
 
 /// Prints a line.
 ///
 /// # Errors
-/// [`Closed`], for a pipe whose reader is gone or a full disk behind a redirection; the second is
-/// told on standard error.
+/// [`Closed`]; a failure is told on standard error.
 pub fn line(text: &str) -> Result<(), Closed> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| {
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            warn(&format!("cannot write to standard output: {error}"));
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Closed::Pipe;
         }
-        Closed
+        warn(&format!("cannot write to standard output: {error}"));
+        Closed::Failed
     })
 }
 

@@ -90,7 +90,7 @@ fn the_streams_of_a_campaign_do_not_change_unnoticed() {
         (
             u64::MAX,
             u64::MAX - 2862,
-            "[0]x[128] h16 d104 data=logits(0.01); [10,0,8]x[5,0,17] h16 d104 data=logits(0.01)",
+            "[0]x[128] h16 d104 data=logits(0.01); [5,0,7]x[3,0,9] h16 d104 data=logits(0.01)",
         ),
     ];
     for (seed, index, text) in pinned {
@@ -112,8 +112,8 @@ fn sizes_are_spread_as_stated() {
     assert!((0.85..0.93).contains(&share(&|scenario| scenario.calls.len() == 1)));
     let works: Vec<u64> = all.iter().map(|scenario| scenario.calls.iter().map(Case::work).sum()).collect();
     let mean = works.iter().sum::<u64>() as f64 / works.len() as f64;
-    assert!((0.8e7..1.8e7).contains(&mean), "mean work {mean:e}");
-    assert!(*works.iter().max().unwrap() > 100_000_000, "the budget is used");
+    assert!((0.5e7..1.0e7).contains(&mean), "mean work {mean:e}");
+    assert!(*works.iter().max().unwrap() > 60_000_000, "the budget is used");
 }
 
 /// The gradients of one group of a case by the plain formulas, at dO factor 1, from values of our

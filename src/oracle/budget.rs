@@ -10,10 +10,13 @@
 //! the backend's roundings in the reference (`Yt`), and the bound adds `2 |Yt - Y|`. `docs/oracle.md`
 //! has the whole derivation.
 
+use crate::case::{Base, Data, Dout};
 use crate::tensor::DType;
 
 /// An fp32 step, truncation allowed: 2^-23.
 pub const STEP: f64 = 1.0 / 8_388_608.0;
+/// Least normal fp32 value: hardware may flush what is below it, in the exponential above all.
+const TINY: f64 = f32::MIN_POSITIVE as f64;
 /// Half an fp32 step: what one correctly rounded fp32 addition is off by at most, relatively.
 const HALF_STEP: f64 = STEP / 2.0;
 /// `sqrt(2 ln(2/p))` at p = 1e-12: how many root-sum-squares a sum of independent roundings stays
@@ -25,6 +28,19 @@ const TERMS_PER_STEP: usize = 16;
 const EXP_STEPS: f64 = 4.0;
 /// The same rounding may fall on either side of a tie: a computed rounding counts this many times.
 pub const REPEATED: f64 = 2.0;
+
+/// Forward and backward round P apart, relative to different maxima: law 4 sees both.
+pub const ROUNDINGS_OF_P: f64 = 2.0;
+/// Logits of a smaller spread give probabilities within a few roundings of each other.
+const NATURAL_SPREAD: f64 = 0.25;
+
+/// Are roundings of neighbouring values independent of each other? Only then may sums of them be
+/// judged by their squares; constant, few-valued or nearly flat data round alike.
+pub fn is_natural(data: &Data, dout: &Dout) -> bool {
+    let least = |spread: f64| spread / data.head_scale;
+    let spread = matches!(data.base, Base::Logits(spread) if least(spread) >= NATURAL_SPREAD);
+    spread && !dout.ones
+}
 
 /// What the storage dtype contributes.
 #[derive(Clone, Copy, Debug)]
@@ -47,19 +63,33 @@ impl Storage {
         Storage { dtype, u, eta, overflow: dtype.max_finite() * (1.0 + u / 2.0) }
     }
 
-    /// Largest rounding error of an operand element `a` whose product is then scaled by `s`.
-    pub fn operand(&self, a: f64, s: f64) -> f64 {
-        if a == 0.0 {
-            return 0.0;
-        }
-        let floor = if s == 0.0 { self.eta } else { self.eta / s };
-        (self.u * a.abs()).max(floor)
+    /// Largest rounding error of an operand element `a` that is itself off by up to `error`. What is
+    /// rounded is unscaled: P, or dS.
+    pub fn operand(&self, a: f64, error: f64) -> f64 {
+        let size = a.abs() + error;
+        if size == 0.0 { 0.0 } else { (self.u * size).max(self.eta) }
     }
 }
 
 /// Relative error of an fp32 accumulation of `n` products, worst case.
 pub fn accumulation(n: usize) -> f64 {
     (n.div_ceil(TERMS_PER_STEP) + 2) as f64 * STEP
+}
+
+/// The same for `parts` sums of `n` products each that share an accumulator: every head of a group
+/// starts tiles of its own, which are padded to whole steps.
+pub fn accumulation_of_parts(parts: usize, n: usize) -> f64 {
+    (parts * n.div_ceil(TERMS_PER_STEP) + 2) as f64 * STEP
+}
+
+/// Relative error of rescaling an accumulator each time that the running maximum may rise.
+pub fn rescaling(n: usize, tile: usize) -> f64 {
+    n.div_ceil(tile) as f64 * STEP
+}
+
+/// fp32-level error of a probability: of its exponent, and what a flush of subnormals loses.
+pub fn probability(p: f64, e_score: f64) -> f64 {
+    exp_minus_one(e_score) * p + TINY
 }
 
 /// `exp(x) - 1` for the small errors of exponents, without the cost of `exp_m1` where none is due.
@@ -97,7 +127,14 @@ pub fn d_probability(d_v: usize, dot: f64) -> f64 {
 /// fp32-level error of dS = P (dP - delta).
 pub fn d_score(p: f64, dp: f64, delta: f64, ds: f64, e_score: f64, e_dp: f64, e_delta: f64) -> f64 {
     let inner = e_dp + e_delta + 2.0 * STEP * (dp.abs() + delta.abs());
-    p * inner + (exp_minus_one(e_score) + 2.0 * STEP) * ds.abs()
+    let e_p = exp_minus_one(e_score);
+    (1.0 + e_p) * p * inner + (e_p + 2.0 * STEP) * ds.abs() + TINY * (1.0 + (dp - delta).abs())
+}
+
+/// What the LSE's error makes of dQ: P is off by the same factor all along a row, `exp(e)`, and so
+/// is dQ; the factor covers the higher orders.
+pub fn lse_in_dq(e_lse: f64, dq: f64) -> f64 {
+    2.0 * e_lse * dq.abs()
 }
 
 /// Rounding error of a sum of independent roundings: at most its worst case, at most `TAIL`
@@ -106,9 +143,16 @@ pub fn roundings(worst: f64, squares: f64, repeated: f64) -> f64 {
     worst.min(TAIL * squares.sqrt() + REPEATED * repeated.abs())
 }
 
-/// fp32 error of the last steps of an output: scaling, division, conversion.
-pub fn last_steps(y: f64) -> f64 {
-    4.0 * STEP * y.abs()
+/// fp32 error of the last steps of an output: scaling, division, conversion; and what flushes of
+/// subnormals lose in a sum of `terms` products that is then scaled by `s`.
+pub fn last_steps(y: f64, s: f64, terms: usize) -> f64 {
+    4.0 * STEP * y.abs() + TINY * (1.0 + s * terms as f64)
+}
+
+/// May an fp32 accumulator have left its range? `roundings` is the worst case of the operand's, at
+/// least `u` times the sum of the products' sizes.
+pub fn accumulator_overflows(storage: &Storage, roundings: f64) -> bool {
+    roundings >= storage.u * f64::from(f32::MAX)
 }
 
 /// The bound of one output element: `y` exact, `rho` its storage-level and `lambda` its fp32-level

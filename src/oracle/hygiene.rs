@@ -64,8 +64,8 @@ fn dead_rows(evidence: &Evidence, output: Output) -> Option<Finding> {
 
 /// Live elements: unwritten, and not finite where a right backend's are.
 fn live(evidence: &Evidence) -> Vec<Finding> {
-    let mut found: Vec<(Output, Kind, usize, Coord, f64, f64)> = Vec::new();
-    for judgement in [Judgement::Forward, Judgement::Chain] {
+    let mut found: Vec<(Output, Kind, Judgement, usize, Coord, f64, f64)> = Vec::new();
+    for judgement in [Judgement::Forward, Judgement::Backward, Judgement::Chain] {
         for plane in evidence.truth.planes(evidence.inputs, judgement) {
             let tensor = evidence.outputs.get(plane.output);
             for (i, got) in plane.got(evidence.outputs).into_iter().enumerate() {
@@ -79,13 +79,14 @@ fn live(evidence: &Evidence) -> Vec<Finding> {
                     false => Kind::NonFinite,
                 };
                 match found.iter_mut().find(|f| (f.0, f.1) == (plane.output, kind)) {
-                    Some(known) => known.2 += 1,
-                    None => found.push((plane.output, kind, 1, plane.coord(i), got, want)),
+                    // A gradient is looked at under two judgements: its elements count once.
+                    Some(known) => known.3 += usize::from(known.2 == judgement),
+                    None => found.push((plane.output, kind, judgement, 1, plane.coord(i), got, want)),
                 }
             }
         }
     }
-    let findings = found.into_iter().map(|(output, kind, count, at, got, want)| {
+    let findings = found.into_iter().map(|(output, kind, _, count, at, got, want)| {
         let what = if kind == Kind::Unwritten { "never written" } else { "not finite" };
         let note = format!("{count} live elements {what}; first at {at}");
         Finding { at: Some(at), got, want, note, ..finding(evidence, output, kind) }

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use super::budget::{REPEATED, Storage, TAIL};
+use super::budget::{self, REPEATED, Storage, TAIL};
 use super::products::{Bounded, Element, Operand, Product, Right};
 use super::truth::{GradientProducts, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
@@ -54,7 +54,7 @@ impl LawSums {
     /// Empty sums of a unit.
     pub fn new(unit: &Unit, case: &Case) -> LawSums {
         LawSums {
-            natural: case.data.is_natural() && !case.dout.ones,
+            natural: budget::is_natural(&case.data, &case.dout),
             dout: vec![0.0; unit.e],
             delta_squares: vec![0.0; unit.d],
             delta_repeated: vec![0.0; unit.d],
@@ -148,7 +148,7 @@ impl LawSums {
                 + REPEATED * (sum.repeated.abs() + sum.stored.abs())
                 + sum.fp32
                 + extra(c);
-            if self.natural { sum.worst.min(independent) } else { sum.worst }
+            self.tolerance(sum.worst, independent)
         };
         sums.iter().enumerate().map(tolerance).collect()
     }
@@ -161,7 +161,7 @@ impl LawSums {
             terms.add(storage, q, dq, |element| element.lambda);
         }
         terms.add(storage, &unit.k, (&products.dk, &chain.dk), |element| element.lambda);
-        if self.natural { terms.worst.min(terms.independent()) } else { terms.worst }
+        self.tolerance(terms.worst, terms.independent())
     }
 
     /// Law 4.
@@ -177,9 +177,14 @@ impl LawSums {
         for (dout, o) in unit.dout.iter().zip(products.iter().zip(o)) {
             terms.add(storage, dout, o, |element| element.lambda + element.extra);
         }
-        let roundings =
-            TAIL * 2.0 * self.p_squares.sqrt() + REPEATED * (self.p_repeated.abs() + self.o_repeated.abs());
-        if self.natural { terms.worst.min(terms.independent() + roundings) } else { terms.worst }
+        let roundings = TAIL * budget::ROUNDINGS_OF_P * self.p_squares.sqrt()
+            + REPEATED * (self.p_repeated.abs() + self.o_repeated.abs());
+        self.tolerance(terms.worst, terms.independent() + roundings)
+    }
+
+    /// The bounds added up; by squares where roundings are independent, and no term is without bound.
+    fn tolerance(&self, worst: f64, independent: f64) -> f64 {
+        if self.natural && worst.is_finite() { worst.min(independent) } else { worst }
     }
 }
 

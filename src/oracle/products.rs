@@ -73,6 +73,8 @@ impl Right {
 pub struct Product {
     /// Columns.
     pub columns: usize,
+    /// Terms of each sum, at most.
+    terms: usize,
     /// The factor on the accumulated product: c, or 1.
     pub scale: f64,
     /// A B.
@@ -91,10 +93,11 @@ pub struct Product {
 
 impl Product {
     /// `[rows][columns]` zeros.
-    pub fn new(rows: usize, columns: usize, scale: f64) -> Product {
+    pub fn new([rows, columns]: [usize; 2], terms: usize, scale: f64) -> Product {
         let zeros = || vec![0.0; rows * columns];
         Product {
             columns,
+            terms,
             scale,
             y: zeros(),
             rounded: zeros(),
@@ -149,7 +152,7 @@ impl Product {
             value: y,
             rounded,
             rho: budget::roundings(s * self.worst[i], s * s * self.squares[i], rounded - y),
-            lambda: s * self.linear[i] + budget::last_steps(y),
+            lambda: s * self.linear[i] + budget::last_steps(y, s, self.terms),
             extra: self.extra[i],
         }
     }
@@ -164,7 +167,8 @@ impl Product {
                 let element = self.element(i);
                 let tau = budget::tau(storage, element.value, element.rho, element.lambda + element.extra);
                 bounded.value.push(element.value);
-                bounded.tau.push(if tau.is_nan() || open { f64::INFINITY } else { tau });
+                let open = open || tau.is_nan() || budget::accumulator_overflows(storage, self.worst[i]);
+                bounded.tau.push(if open { f64::INFINITY } else { tau });
             }
         }
         bounded

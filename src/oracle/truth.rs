@@ -95,8 +95,9 @@ struct Sums {
 
 impl Sums {
     fn new(unit: &Unit) -> Sums {
-        let dk = Product::new(unit.n, unit.d, unit.scale);
-        let dv = Product::new(unit.n, unit.e, 1.0);
+        let queries = unit.m * unit.q.len();
+        let dk = Product::new([unit.n, unit.d], queries, unit.scale);
+        let dv = Product::new([unit.n, unit.e], queries, 1.0);
         Sums {
             products: GradientProducts { dq: Vec::new(), dk, dv },
             dq: Vec::new(),

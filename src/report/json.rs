@@ -26,6 +26,7 @@ struct FindingLine<'a> {
     kernel: Option<String>,
     runs: Option<usize>,
     one_minimal: bool,
+    recurred: Option<u32>,
 }
 
 /// The summary.
@@ -52,13 +53,14 @@ pub fn finding(found: &Found, choice: &Choice) -> String {
     let minimal = found.minimal.to_string();
     let shrunk = found.shrunk.as_ref();
     let runs = shrunk.map(|shrunk| shrunk.runs);
-    let one_minimal = shrunk.is_some_and(|shrunk| shrunk.complete());
-    line(&found.lead, found.original.to_string(), minimal, choice, runs, one_minimal)
+    let one_minimal = found.is_steady() && shrunk.is_some_and(|shrunk| shrunk.complete());
+    let recurred = Some(found.recurred);
+    line(&found.lead, found.original.to_string(), minimal, choice, (runs, one_minimal, recurred))
 }
 
 /// A finding of a check or a replay, which are not shrunk: `minimal` is the case itself.
 pub fn checked(finding: &Finding, case: &str, choice: &Choice) -> String {
-    line(finding, case.to_string(), case.to_string(), choice, None, false)
+    line(finding, case.to_string(), case.to_string(), choice, (None, false, None))
 }
 
 fn line(
@@ -66,8 +68,7 @@ fn line(
     case: String,
     minimal: String,
     choice: &Choice,
-    runs: Option<usize>,
-    one_minimal: bool,
+    (runs, one_minimal, recurred): (Option<usize>, bool, Option<u32>),
 ) -> String {
     to_json(&FindingLine {
         r#type: "finding",
@@ -87,6 +88,7 @@ fn line(
         kernel: choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
         runs,
         one_minimal,
+        recurred,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::backend::Choice;
-use crate::campaign::{Found, Summary};
+use crate::campaign::{Found, REPEATS, Summary};
 use crate::case::{Case, Scenario};
 use crate::check::{CallReport, Report};
 use crate::oracle::Finding;
@@ -30,20 +30,36 @@ pub fn table(scenario: &Scenario, report: &Report) -> String {
 fn row(case: &Case, answer: &CallReport, bad: bool) -> String {
     let of = |output: Output| answer.similarities.iter().find(|s| s.output == output);
     let gradient = |output: Output| match of(output) {
-        Some(s) => format!("{:7.4} {:.3e} ({:.3e})", s.cosine, s.norm, s.reference),
+        Some(s) => format!("{:>7} {:.3e} ({:.3e})", cosine(s.cosine, 4), s.norm, s.reference),
         None => "-".to_string(),
     };
     let worst = answer.measures.iter().map(|m| m.worst).fold(0.0, f64::max);
     format!(
-        "{:LENGTHS$}  {:9.6}  {:<27} {:<27} {:<27} {:>8}  {}",
+        "{:LENGTHS$}  {:>9}  {:<27} {:<27} {:<27} {:>8}  {}",
         lengths(case),
-        of(Output::O).map_or(f64::NAN, |s| s.cosine),
+        cosine(of(Output::O).map_or(f64::NAN, |s| s.cosine), 6),
         gradient(Output::Dq),
         gradient(Output::Dk),
         gradient(Output::Dv),
         size(worst),
-        if bad { "BAD" } else { "ok" }
+        verdict(answer, bad)
     )
+}
+
+fn verdict(answer: &CallReport, bad: bool) -> String {
+    let open: usize = answer.measures.iter().map(|m| m.open).sum();
+    let judged: usize = answer.measures.iter().map(|m| m.elements).sum();
+    match (bad, open) {
+        (true, _) => "BAD".into(),
+        (false, 0) => "ok".into(),
+        // A right backend may overflow there, so nothing was asked of those elements.
+        (false, _) => format!("ok, {judged} of {} judged", judged + open),
+    }
+}
+
+/// A cosine, or a dash where there is none: one of the two is zero.
+fn cosine(cosine: f64, digits: usize) -> String {
+    if cosine.is_nan() { "-".into() } else { format!("{cosine:.digits$}") }
 }
 
 fn lengths(case: &Case) -> String {
@@ -88,6 +104,13 @@ pub fn found(found: &Found, choice: &Choice) -> String {
         Some(shrunk) => {
             let _ = writeln!(text, "  minimal  {}", found.minimal);
             let _ = writeln!(text, "           {shrunk}");
+            if !found.is_steady() {
+                let _ = writeln!(
+                    text,
+                    "           it comes and goes: {} of {REPEATS} more runs failed",
+                    found.recurred
+                );
+            }
         }
         None => {
             let _ = writeln!(text, "  minimal  not shrunk: it did not fail again");

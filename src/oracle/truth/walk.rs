@@ -64,10 +64,10 @@ impl<'a> Walk<'a> {
     /// One query head: its O and LSE, and its share of all gradients.
     pub(super) fn head(&mut self, head: usize, received: &Received) -> (Product, Bounded) {
         let unit = self.unit;
-        let mut o = Product::new(unit.m, unit.e, 1.0);
+        let mut o = Product::new([unit.m, unit.e], unit.n, 1.0);
         let mut lse = Bounded { value: vec![f64::NEG_INFINITY; unit.m], tau: vec![0.0; unit.m] };
-        let mut chain_dq = Product::new(unit.m, unit.d, unit.scale);
-        let mut given_dq = Product::new(unit.m, unit.d, unit.scale);
+        let mut chain_dq = Product::new([unit.m, unit.d], unit.n, unit.scale);
+        let mut given_dq = Product::new([unit.m, unit.d], unit.n, unit.scale);
         for block in unit.blocks().into_iter().filter(|block| !block.keys.is_empty()) {
             let shared = self.shared(head, &block);
             let p = self.forward(&shared, &block, &mut o, &mut lse);
@@ -115,14 +115,16 @@ impl<'a> Walk<'a> {
             }
             let max = s.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let seen = unit.visible(i).len();
+            let sum = budget::accumulation(seen) + budget::rescaling(seen, self.rounding.forward_tile);
             probabilities(s, l, &mut row);
             let rounded = self.running_max_rounding(s, &row, l, block.keys.start);
             let mut largest: f64 = 0.0;
             for j in (0..width).filter(|&j| s[j] != f64::NEG_INFINITY) {
                 let e = budget::score(unit.d, s_abs[j], s[j], l.abs().max(max.abs()));
                 largest = largest.max(e);
-                let error = (budget::exp_minus_one(e) + budget::accumulation(seen)) * row[j];
-                p.set(at.start + j, row[j], rounded[j], self.storage.operand(row[j], 1.0), error);
+                let error = budget::probability(row[j], e);
+                let unit = self.storage.operand(row[j], error);
+                p.set(at.start + j, row[j], rounded[j], unit, error + sum * row[j]);
             }
             lse.value[i] = l;
             lse.tau[i] = budget::lse(largest, l, seen);
@@ -202,13 +204,13 @@ impl<'a> Walk<'a> {
         let (mut p, mut ds) = operands(unit, &self.storage, shared, block, forward, sums);
         let (rows, keys) = (block.rows.clone(), block.keys.clone());
         let over_keys = budget::accumulation(unit.n);
-        let over_rows = budget::accumulation(unit.m * unit.q.len());
+        let over_rows = budget::accumulation_of_parts(unit.q.len(), unit.m);
         charge(&mut ds, keys.len(), |_| over_keys);
         dq.add_rows(&ds, rows.clone(), &self.k, keys.clone());
         if chain {
             for (r, i) in rows.clone().enumerate() {
                 for at in i * unit.d..(i + 1) * unit.d {
-                    dq.extra[at] += 2.0 * forward.e_lse[r] * (unit.scale * dq.y[at]).abs();
+                    dq.extra[at] += budget::lse_in_dq(forward.e_lse[r], unit.scale * dq.y[at]);
                 }
             }
         }
@@ -237,7 +239,7 @@ fn operands(
     forward: &Forward,
     sums: &mut Sums,
 ) -> (Operand, Operand) {
-    let (width, c) = (block.keys.len(), unit.scale.abs());
+    let width = block.keys.len();
     let (mut p, mut ds) = (Operand::zeros(shared.s.len()), Operand::zeros(shared.s.len()));
     for (r, i) in block.rows.clone().enumerate() {
         let (l, delta) = (forward.lse[r], forward.delta[r]);
@@ -254,16 +256,20 @@ fn operands(
             let e_score = budget::score(unit.d, shared.s_abs[at], s, l.abs());
             let e_dp = budget::d_probability(unit.e, shared.dp_abs[at]);
             let e_ds = budget::d_score(x, dp, delta, y, e_score, e_dp, forward.e_delta[r]);
-            let e_p = budget::exp_minus_one(e_score) * x;
+            let e_p = budget::probability(x, e_score);
             let finite = x + e_p < storage.overflow && y.abs() + e_ds < storage.overflow;
             if !finite {
                 // A right backend may round this to infinity, and then anything follows.
                 sums.open_rows[i] = true;
                 sums.open_keys[j] = true;
+                // Still part of the values, for whoever looks at them, as far as they are numbers.
+                let number = |x: f64| if x.is_finite() { x } else { 0.0 };
+                p.set(at, number(x), number(x), 0.0, 0.0);
+                ds.set(at, number(y), number(y), 0.0, 0.0);
                 continue;
             }
-            p.set(at, x, storage.dtype.round(x), storage.operand(x, 1.0), e_p);
-            ds.set(at, y, storage.dtype.round(y), storage.operand(y, c), e_ds);
+            p.set(at, x, storage.dtype.round(x), storage.operand(x, e_p), e_p);
+            ds.set(at, y, storage.dtype.round(y), storage.operand(y, e_ds), e_ds);
         }
     }
     (p, ds)

@@ -9,9 +9,9 @@ use crate::shrink::edit::{self, Which};
 use crate::shrink::{Shrinker, search};
 
 /// Lengths that kernels treat apart: small ones, and those around the sizes of tiles.
-const INTERESTING: [u64; 30] = [
-    0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192, 255, 256, 257, 384, 512,
-    640, 768, 1024, 2048, 4096,
+const INTERESTING: [u64; 33] = [
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192, 255, 256, 257, 384,
+    512, 640, 768, 1024, 2048, 4096,
 ];
 
 /// Steps down from a length, tried where no interesting length works.

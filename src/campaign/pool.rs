@@ -1,0 +1,126 @@
+//! Opened backends, and the reduction of what fails on them.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use super::{Found, SHRINK_TIME};
+use crate::backend::{Backend, Choice, Patience, Run};
+use crate::case::Scenario;
+use crate::check::{HarnessError, Outcome, Report, check};
+use crate::oracle::{Finding, Identity};
+use crate::shrink::{self, Shrunk};
+
+/// How often a minimal scenario is run again: a finding that comes and goes must be told as one.
+pub const REPEATS: u32 = 3;
+
+/// Opened backends, handed to whichever thread needs one.
+pub(super) struct Pool {
+    choice: Choice,
+    idle: Mutex<Vec<Box<dyn Backend>>>,
+}
+
+impl Pool {
+    pub(super) fn new(choice: Choice) -> Pool {
+        Pool { choice, idle: Mutex::new(Vec::new()) }
+    }
+
+    pub(super) fn check(&self, scenario: &Scenario, run: Run) -> Result<Outcome, HarnessError> {
+        let idle = || self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut backend = match taken {
+            Some(backend) => backend,
+            None => self.choice.open()?,
+        };
+        let outcome = check(scenario, &mut *backend, self.choice.descriptor.contract, run);
+        idle().push(backend);
+        outcome
+    }
+
+    /// Shrinks what `report` of `original` found, and runs the result again.
+    pub(super) fn reduce(
+        &self,
+        index: u64,
+        original: Scenario,
+        report: &Report,
+        identity: Identity,
+        stop: &AtomicBool,
+        time: Duration,
+    ) -> Found {
+        let first = identity.lead(&report.findings).expect("an identity of these findings").clone();
+        let run = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
+        let (minimal, shrunk, lead) = match self.shrink(&original, identity, run, stop, time) {
+            Some((shrunk, lead)) => (shrunk.minimal.clone(), Some(shrunk), lead),
+            None => (original.clone(), None, first),
+        };
+        // A hang costs a watchdog's time, and a shrink has seen it twice.
+        let repeats = if identity.is_hang() { 0 } else { REPEATS };
+        let again = (0..repeats).filter(|_| self.finds(&minimal, identity, run).is_some()).count() as u32;
+        let recurred = if identity.is_hang() { REPEATS } else { again };
+        Found { index, original, minimal, lead, shrunk, recurred }
+    }
+
+    /// The finding of this identity in `scenario`, if it fails that way.
+    fn finds(&self, scenario: &Scenario, identity: Identity, run: Run) -> Option<Finding> {
+        let Ok(Outcome::Judged(report)) = self.check(scenario, run) else { return None };
+        identity.lead(&report.findings).cloned()
+    }
+
+    /// The smallest scenario with the same identity, and its finding; `None` where `scenario` does
+    /// not fail again.
+    fn shrink(
+        &self,
+        scenario: &Scenario,
+        identity: Identity,
+        full: Run,
+        stop: &AtomicBool,
+        time: Duration,
+    ) -> Option<(Shrunk, Finding)> {
+        let mut lead = None;
+        let run = if identity.is_hang() { Run { patience: Patience::Short, ..full } } else { full };
+        let deadline = Some(Instant::now() + time);
+        let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
+        let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
+            let found = self.finds(candidate, identity, run);
+            let same = found.is_some();
+            lead = found.or(lead.take());
+            same
+        });
+        let shrunk = shrunk.ok()?;
+        if run != full {
+            // What hangs when watched impatiently may only be slow.
+            lead = self.finds(&shrunk.minimal, identity, full);
+        }
+        Some((shrunk, lead?))
+    }
+}
+
+/// What came of a single shrink.
+#[derive(Debug)]
+pub enum ShrinkOutcome {
+    /// It fails, and this is the smallest that does.
+    Found(Box<Found>),
+    /// It passes: there is nothing to shrink.
+    Passes,
+    /// The backend does not do such cases.
+    Refused(String),
+}
+
+/// Checks one scenario and, where it fails, shrinks it.
+///
+/// # Errors
+/// A fault of ours, as [`check`] tells it.
+pub fn shrink_scenario(
+    choice: Choice,
+    scenario: &Scenario,
+    stop: &AtomicBool,
+) -> Result<ShrinkOutcome, HarnessError> {
+    let pool = Pool::new(choice);
+    let report = match pool.check(scenario, Run::RACES)? {
+        Outcome::Refused(reason) => return Ok(ShrinkOutcome::Refused(reason)),
+        Outcome::Judged(report) => report,
+    };
+    let Some(identity) = report.identity() else { return Ok(ShrinkOutcome::Passes) };
+    let found = pool.reduce(0, scenario.clone(), &report, identity, stop, SHRINK_TIME);
+    Ok(ShrinkOutcome::Found(Box::new(found)))
+}

@@ -1,0 +1,173 @@
+//! The oracles on outputs made by hand: a right backend's, with one thing changed.
+
+use thd_fuzz::backend::{Answer, Choice, Run};
+use thd_fuzz::case::{Case, Scenario};
+use thd_fuzz::contract::{Contract, DeadRows};
+use thd_fuzz::inputs::Inputs;
+use thd_fuzz::oracle::{self, Evidence, Finding, Judgement, Kind, Truth, bound};
+use thd_fuzz::outputs::{Output, Outputs};
+use thd_fuzz::tensor::{Poison, Tensor};
+
+fn right(case: &Case) -> (Inputs, Outputs) {
+    let inputs = Inputs::new(case);
+    let model = Choice::find(Some("model"), None).expect("the model is in the table");
+    let Answer { outputs, .. } =
+        model.open().expect("it needs nothing").run(Run::PLAIN, &inputs).expect("the model refuses nothing");
+    (inputs, outputs)
+}
+
+fn judge(inputs: &Inputs, outputs: &Outputs, contract: Contract) -> Vec<Finding> {
+    let truth = Truth::work_out(inputs, outputs, contract.rounding);
+    let measures = bound::measure(inputs, outputs, &truth);
+    oracle::judge(&Evidence { call: 0, inputs, outputs, truth: &truth, contract, races: &[], measures })
+}
+
+/// The kinds and outputs found after `change`, for a case that is clean without it.
+fn after(text: &str, change: impl FnOnce(&Inputs, &mut Outputs)) -> Vec<(Kind, Output)> {
+    let case: Case = text.parse().expect("a valid case");
+    let (inputs, mut outputs) = right(&case);
+    let clean = judge(&inputs, &outputs, Contract::OWN);
+    assert!(clean.is_empty(), "{text} unchanged: {clean:?}");
+    change(&inputs, &mut outputs);
+    let found = judge(&inputs, &outputs, Contract::OWN);
+    found.into_iter().filter_map(|f| Some((f.kind, f.tensor?))).collect()
+}
+
+fn scale(tensor: &mut Tensor, factor: f64) {
+    for i in 0..tensor.len() {
+        tensor.set(i as isize, tensor.at(i) * factor);
+    }
+}
+
+#[test]
+fn one_element_beyond_its_bound_is_found_and_one_within_is_not() {
+    let case: Case = "[70] h2 d40/24 causal".parse().unwrap();
+    let (inputs, outputs) = right(&case);
+    let truth = Truth::work_out(&inputs, &outputs, Contract::OWN.rounding);
+    for (judgement, output) in [
+        (Judgement::Forward, Output::O),
+        (Judgement::Forward, Output::Lse),
+        (Judgement::Backward, Output::Dq),
+        (Judgement::Backward, Output::Dk),
+        (Judgement::Backward, Output::Dv),
+    ] {
+        let planes = truth.planes(&inputs, judgement);
+        let plane = planes.iter().find(|plane| plane.output == output && plane.head == 1).unwrap();
+        let middle = plane.bounded.value.len() / 2;
+        let (value, tau) = (plane.bounded.value[middle], plane.bounded.tau[middle]);
+        for (share, alarm) in [(1.6, true), (-1.6, true), (0.4, false), (-0.4, false)] {
+            let mut changed = outputs.clone();
+            let index = plane.index(&changed, middle) as isize;
+            let tensor = match output {
+                Output::O => &mut changed.o,
+                Output::Lse => &mut changed.lse,
+                Output::Dq => &mut changed.dq,
+                Output::Dk => &mut changed.dk,
+                Output::Dv => &mut changed.dv,
+            };
+            // A stored value lies on the dtype's grid, half a bound or so apart: hence the margins.
+            tensor.set(index, value + share * tau);
+            let found = judge(&inputs, &changed, Contract::OWN);
+            let mine = found.iter().any(|f| f.tensor == Some(output) && f.kind.oracle() == "bound");
+            assert_eq!(mine, alarm, "{output} off by {share} bounds: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn the_backward_is_judged_by_the_forward_it_was_given() {
+    // O and LSE a little wrong, and gradients to match: the backward is right, the forward is not.
+    let found = after("[40] data=logits(2)", |inputs, outputs| {
+        for i in 0..outputs.lse.len() {
+            outputs.lse.set(i as isize, outputs.lse.at(i) + 0.05);
+        }
+        // exp(S - L) is smaller by exp(-0.05) throughout, and so is dV.
+        let _ = inputs;
+        scale(&mut outputs.dv, (-0.05f64).exp());
+    });
+    assert!(found.contains(&(Kind::Forward, Output::Lse)), "{found:?}");
+    assert!(found.contains(&(Kind::Chain, Output::Dv)), "{found:?}");
+    assert!(!found.contains(&(Kind::Backward, Output::Dv)), "dV follows from the LSE it got: {found:?}");
+}
+
+#[test]
+fn memory_that_is_not_as_it_should_be_is_named() {
+    let text = "[3,2] gap-q(1,0) tail-kv=2";
+    let case: Case = text.parse().unwrap();
+    let poisoned = Outputs::poisoned(&case, Poison::Nan);
+    let found = after(text, |_, outputs| outputs.dq = poisoned.dq.clone());
+    assert!(found.contains(&(Kind::Unwritten, Output::Dq)) && found.contains(&(Kind::DeadRow, Output::Dq)));
+    let found = after(text, |_, outputs| outputs.dk.set(-3, 1.0));
+    assert_eq!(found, [(Kind::Guard, Output::Dk)]);
+    let found = after(text, |_, outputs| {
+        let dead = outputs.dv.index(6, 0, 5) as isize;
+        outputs.dv.set(dead, 1e-3);
+    });
+    assert_eq!(found, [(Kind::DeadRow, Output::Dv)]);
+    let found = after(text, |_, outputs| outputs.o.set(0, f64::INFINITY));
+    assert!(found.contains(&(Kind::NonFinite, Output::O)), "{found:?}");
+}
+
+#[test]
+fn dead_rows_are_judged_by_the_contract() {
+    let case: Case = "[2] tail-q=1".parse().unwrap();
+    let (inputs, outputs) = right(&case);
+    let dead = |dead_rows| judge(&inputs, &outputs, Contract { dead_rows, ..Contract::OWN }).len();
+    assert_eq!([dead(DeadRows::Zero), dead(DeadRows::Anything)], [0, 0]);
+    assert_eq!(dead(DeadRows::Untouched), 3, "O, LSE and dQ were zeroed where nothing was to be touched");
+}
+
+#[test]
+fn a_small_error_of_one_sign_breaks_a_law_before_it_shows_in_any_element() {
+    // Every second element of dV one step up, where its bound leaves room for it.
+    let found = after("[512] d8 data=logits(1)", |inputs, outputs| {
+        let truth = Truth::work_out(inputs, outputs, Contract::OWN.rounding);
+        let bounded = &truth.units[0].backward.dv;
+        for i in (0..outputs.dv.len()).step_by(2) {
+            let (x, room) = (outputs.dv.at(i), 0.9 * bounded.tau[i]);
+            let up = x + x.abs() / 128.0;
+            if up <= bounded.value[i] + room {
+                outputs.dv.set(i as isize, up);
+            }
+        }
+    });
+    assert!(found.contains(&(Kind::Law(1), Output::Dv)), "{found:?}");
+    assert!(found.iter().all(|(kind, _)| kind.oracle() == "laws"), "{found:?}");
+}
+
+#[test]
+fn garbage_in_the_forward_never_hides_behind_a_bound_that_is_not_a_number() {
+    for garbage in [f64::NAN, f64::INFINITY, -1e30, 1e30] {
+        let found = after("[5] h2", |_, outputs| outputs.lse.set(3, garbage));
+        assert!(found.iter().any(|(_, output)| *output == Output::Lse), "LSE {garbage}: {found:?}");
+        let found = after("[5] h2", |_, outputs| outputs.dv.set(3, garbage));
+        assert!(found.iter().any(|(_, output)| *output == Output::Dv), "dV {garbage}: {found:?}");
+    }
+}
+
+/// Data of which the roundings repeat: where a rule of independent roundings would alarm.
+#[test]
+fn a_right_backend_is_silent_where_roundings_repeat() {
+    let recipes = [
+        "do=ones",
+        "data=ones",
+        "data=ones do=ones",
+        "data=dyadic",
+        "data=logits(0.01) do=ones",
+        "data=offset(-110)",
+        "data=logits(0.01)+offset(-110) do=ones",
+        "data=logits(0)",
+        "do=row(3)",
+        "do=ones+scale(0.001)",
+    ];
+    let shapes = ["[128] d128 causal", "[57]x[200] h3/1 f16", "[256] d8", "[3,64] h2 window(8,3) f16"];
+    for shape in shapes {
+        for (seed, recipe) in recipes.iter().enumerate() {
+            let seed = seed + 1;
+            let scenario: Scenario = format!("{shape} {recipe} seed={seed}").parse().unwrap();
+            let (inputs, outputs) = right(&scenario.calls[0]);
+            let found = judge(&inputs, &outputs, Contract::OWN);
+            assert!(found.is_empty(), "{scenario}: {found:?}");
+        }
+    }
+}
