@@ -144,7 +144,7 @@ fn function(mutant: &Mutant) -> std::ops::RangeInclusive<usize> {
     let at = text[..same].matches('\n').count();
     let lines: Vec<&str> = text.lines().collect();
     let begins = |line: &&str| line.starts_with("DEVICE") || line.starts_with("template");
-    let first = lines[..=at].iter().rposition(|line| begins(line)).expect("a definition");
+    let first = lines[..=at].iter().rposition(begins).expect("a definition");
     let last = at + lines[at..].iter().position(|line| *line == "}").expect("its end");
     first + 1..=last + 1
 }
