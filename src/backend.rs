@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::case::Case;
+use crate::case::{Case, Scenario};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
 use crate::outputs::Outputs;
@@ -174,6 +174,9 @@ pub static BACKENDS: [Descriptor; 2] = [
     },
 ];
 
+/// Most bytes of a call's tensors that are watched for races: a shadow takes some fifty times as much.
+const RACE_BYTES: u64 = 8 << 20;
+
 /// Why a backend did not open: a fault of ours, or of the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -239,6 +242,14 @@ impl Choice {
     /// [`OpenError`].
     pub fn open(&self) -> Result<Box<dyn Backend>, OpenError> {
         (self.descriptor.open)(self)
+    }
+
+    /// The most thorough way to run a scenario: looking for races too, where the backend can and the
+    /// memory that it watches is not too much.
+    pub fn thorough(&self, scenario: &Scenario) -> Run {
+        let bytes: u64 = scenario.calls.iter().map(Case::bytes).max().unwrap_or(0);
+        let look = self.descriptor.finds_races && bytes <= RACE_BYTES;
+        if look { Run::RACES } else { Run::PLAIN }
     }
 
     /// Opens it in this process, where a crash or a hang of the backend is one of the process.

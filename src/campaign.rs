@@ -203,7 +203,6 @@ fn run_batch(settings: &Settings, pool: &Pool, indices: std::ops::Range<u64>) ->
 /// for that.
 fn run_of(settings: &Settings, index: u64, scenario: &Scenario) -> Run {
     let work: u64 = scenario.calls.iter().map(Case::work).sum();
-    let look =
-        settings.choice.descriptor.finds_races && index.is_multiple_of(RACE_SHARE) && work <= RACE_WORK;
-    if look { Run::RACES } else { Run::PLAIN }
+    let look = index.is_multiple_of(RACE_SHARE) && work <= RACE_WORK;
+    if look { settings.choice.thorough(scenario) } else { Run::PLAIN }
 }

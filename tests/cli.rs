@@ -33,9 +33,15 @@ fn start(mut command: Command) -> Child {
     command.env_remove("THD_FUZZ_LOG").env_remove("RUST_LOG").spawn().unwrap()
 }
 
+/// On the model where nothing else is asked for: these tests are of the command line, and it needs no
+/// child process.
 fn program(args: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(args).current_dir(folder);
+    let runs = ["fuzz", "check", "shrink", "replay"].contains(&args[0]);
+    if runs && !args.iter().any(|arg| arg.starts_with("--backend") || arg.starts_with("--fault")) {
+        command.args(["--backend", "model"]);
+    }
     command
 }
 
@@ -135,7 +141,7 @@ fn a_shrink_says_the_minimal_case_and_how_to_replay_it() {
     assert!(run.out.contains(replay), "{}", run.out);
 }
 
-const FINDING_FIELDS: [&str; 16] = [
+const FINDING_FIELDS: [&str; 18] = [
     "at",
     "backend",
     "bound",
@@ -143,23 +149,26 @@ const FINDING_FIELDS: [&str; 16] = [
     "error",
     "fault",
     "got",
+    "kernel",
     "kind",
     "minimal",
     "note",
     "one_minimal",
     "oracle",
+    "recurred",
     "runs",
     "tensor",
     "type",
     "want",
 ];
-const SUMMARY_FIELDS: [&str; 13] = [
+const SUMMARY_FIELDS: [&str; 14] = [
     "backend",
     "cases",
     "cases_per_second",
     "failing",
     "fault",
     "findings",
+    "kernel",
     "median_tokens",
     "refused",
     "seconds",
@@ -201,13 +210,13 @@ fn json_lines_have_the_documented_fields_and_the_summary_comes_last() {
 
 #[test]
 fn bad_input_costs_one_sentence_and_status_2() {
-    let table: [(&[&str], &str); 12] = [
+    let table: [(&[&str], &str); 15] = [
         (&["check", "[128"], "column 5: expected ',' or ']', found the end"),
         (&["check", "[1*4000000000]"], "column 2: 4000000000 entries so far, the limit is 1048576"),
         (&["check", "[1] h0"], "column 5: "),
         (&["check", "[1] \u{1b}[2J"], "column 5: expected an item"),
-        (&["check", "[1]", "--backend", "cudnn"], "unknown backend 'cudnn'; known: model"),
-        (&["check", "[1]", "--backend", "\u{1b}[2J"], "unknown backend '\\u{1b}[2J'; known: model"),
+        (&["check", "[1]", "--backend", "cudnn"], "unknown backend 'cudnn'; known: emulator, model"),
+        (&["check", "[1]", "--backend", "\u{1b}[2J"], "unknown backend '\\u{1b}[2J'; known: emulator, model"),
         (&["check", "[1]", "--fault", "gremlin"], "unknown fault 'gremlin'; known: lse-transposed, "),
         (&["fuzz", "--fault", "gremlin"], "unknown fault 'gremlin'; known: lse-transposed, "),
         (
@@ -215,6 +224,9 @@ fn bad_input_costs_one_sentence_and_status_2() {
             "invalid value 'nonsense' for '--time <TIME>': expected number at 0",
         ),
         (&["fuzz", "--cases", "-1"], "'-1'"),
+        (&["fuzz", "--cases", "0"], "0 is not in 1.."),
+        (&["fuzz", "--time", "0s"], "no time at all"),
+        (&["fuzz", "--stop-after", "0"], "at least 1"),
         (&["replay", "no/such/file"], "no/such/file: No such file or directory"),
         (&["check", "[1048576]"], "multiply-adds a product, more than the reference takes on"),
     ];
@@ -272,18 +284,21 @@ fn is_told_all_the_same(run: &Ran) {
     assert!(!run.out.contains("  saved "), "{}", run.out);
     let complaints: Vec<&str> = run.err.lines().filter(|line| line.contains("cannot save")).collect();
     assert_eq!(complaints.len(), 1, "{}", run.err);
-    assert!(complaints[0].ends_with("; it is printed above") && is_calm(&run.err), "{}", run.err);
+    assert!(complaints[0].ends_with("name another folder with --save") && is_calm(&run.err), "{}", run.err);
 }
 
 const FINDS_AT_ONCE: [&str; 8] =
     ["fuzz", "--seed", "3", "--cases", "1", "--stop-after", "1", "--fault=guard-overrun"];
 
 #[test]
-fn a_folder_that_cannot_be_made_loses_no_finding() {
+fn a_folder_that_cannot_be_made_is_told_before_the_campaign_and_not_hours_later() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     let args = [&FINDS_AT_ONCE[..], &["--save", "file/below"]].concat();
-    is_told_all_the_same(&finish(start(program(&args, folder.path()))));
+    let run = finish(start(program(&args, folder.path())));
+    assert_eq!((run.status, run.out.as_str()), (2, ""));
+    assert_eq!(sentences(&run.err).len(), 1, "{}", run.err);
+    assert!(run.err.contains("cannot save findings in file/below") && is_calm(&run.err), "{}", run.err);
 }
 
 /// A limit on file sizes of 0 is a full disk to whoever writes, root included.
@@ -344,4 +359,14 @@ fn ctrl_c_ends_a_campaign_with_its_summary_and_the_status_of_what_was_found() {
     assert!(failing.out.starts_with("FINDING  "), "{}", failing.out);
     assert!(failing.out.contains("NOT CLEAN on model with the planted fault guard-overrun, seed 1: "));
     assert!(start.elapsed() < Duration::from_secs(120));
+}
+
+#[test]
+fn output_that_is_lost_is_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program(&["check", "[1]"], folder.path());
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(fs::File::create("/dev/full").unwrap());
+    let run = finish(command.spawn().unwrap());
+    assert_eq!(run.status, 2, "{run:?}");
+    assert!(run.err.contains("cannot write to standard output"), "{}", run.err);
 }

@@ -29,6 +29,10 @@ use lines::Lines;
 /// times what the kernels take, so that only a loop that never ends reaches it.
 const SWITCHES: u64 = 1 << 20;
 
+/// Most bytes of all tensors of a case that is looked through for races: the detector's memory is
+/// more than thirty times as much, and a case beyond it would be killed for that.
+const MAX_RACE_BYTES: u64 = 32 << 20;
+
 /// Where kernels come from.
 #[derive(Clone)]
 pub enum Kernels {
@@ -83,7 +87,7 @@ impl Backend for Emulator {
         let lists = WorkLists::new(case);
         let mut outputs = Outputs::poisoned(case, run.poison);
         let mut workspace = Workspace::new(case, run.poison);
-        let functions = self.functions(run.races);
+        let functions = self.functions(run.races && case.bytes() <= MAX_RACE_BYTES);
         let params = params(inputs, &lists, &mut outputs, &mut workspace);
         let ranges = Ranges::new(inputs, &lists, &mut outputs, &mut workspace);
         let mut races = Vec::new();

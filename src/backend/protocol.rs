@@ -175,7 +175,7 @@ fn decode_run(parsed: &message::Parsed) -> Result<Request, ProtocolError> {
 #[derive(Debug)]
 pub enum Reply {
     /// Outputs.
-    Outputs(Answer),
+    Outputs(Box<Answer>),
     /// The backend does not do such cases.
     Refused(String),
     /// The backend failed.
@@ -262,7 +262,7 @@ fn decode_outputs(parsed: &message::Parsed, run: Run, case: &Case) -> Result<Rep
     let races: Vec<String> = serde_json::from_str(parsed.text("races")?)
         .map_err(|_| parsed.bad("races", "a JSON list of sentences"))?;
     let races = races.into_iter().take(MAX_RACES).map(|race| message::bounded(&race)).collect();
-    Ok(Reply::Outputs(Answer { outputs, races }))
+    Ok(Reply::Outputs(Box::new(Answer { outputs, races })))
 }
 
 #[cfg(test)]

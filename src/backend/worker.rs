@@ -6,9 +6,12 @@
 //! longer limit on the wall for a child that sleeps.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::process::Signal;
 
 use super::emulator::open::KernelFile;
 use super::launch::TILE;
@@ -38,11 +41,13 @@ const START: Deadline = Deadline { cpu: Duration::from_secs(120), wall: Duration
 /// How long a child may take to say goodbye before it is killed.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-/// What a right run takes at most, in nanoseconds of processor time for each multiply-add of one
-/// product, tiles counted whole. The emulator takes a third of it.
-const NANOSECONDS: f64 = 50.0;
-/// How much longer a run takes that looks for races.
-const RACES: f64 = 12.0;
+/// What a right run takes, in nanoseconds of processor time for each multiply-add of one product,
+/// tiles counted whole. The emulator takes 2 to 3.
+const PER_PRODUCT: f64 = 10.0;
+/// Likewise for each byte of the tensors: copies on both sides of the pipes, and memory's first use.
+const PER_BYTE: f64 = 5.0;
+/// How much longer a run takes that looks for races. The emulator takes 4 to 8 times as long.
+const RACES: f64 = 10.0;
 /// Time that no case goes below: set-up of libraries and devices falls into the first run.
 const LEAST: Duration = Duration::from_secs(20);
 /// Likewise where the case is known to hang and a smaller one is looked for.
@@ -56,7 +61,8 @@ impl Deadline {
     /// Of a case, where nobody says otherwise.
     pub fn of(case: &Case, run: Run) -> Deadline {
         let races = if run.races { RACES } else { 1.0 };
-        let right = Duration::from_secs_f64(whole_tiles(case) * NANOSECONDS * 1e-9 * races);
+        let nanoseconds = whole_tiles(case) * PER_PRODUCT * races + case.bytes() as f64 * PER_BYTE;
+        let right = Duration::from_secs_f64(nanoseconds * 1e-9);
         let least = if run.patience == Patience::Short { LEAST_SHORT } else { LEAST };
         let cpu = right.mul_f64(FACTOR).max(least);
         Deadline { cpu, wall: cpu * WALL }
@@ -149,10 +155,15 @@ impl Worker {
                 Err(ours(format!("it is the backend '{is}', expected '{should}'")))
             }
             Err(lost) => {
-                let (_, detail) = fault(child, lost);
+                let (_, detail) = failure(child, lost);
                 Err(ours(format!("instead of hello: {}", detail.escape_debug())))
             }
         }
+    }
+
+    /// The worker failed, not its backend.
+    fn at_fault(&self, detail: &str) -> RunError {
+        RunError::Harness(format!("the worker of {}: {}", self.backend, detail.escape_debug()))
     }
 
     fn ask(&mut self, run: Run, inputs: &Inputs) -> Result<Reply, RunError> {
@@ -174,8 +185,11 @@ impl Worker {
                 Ok(reply)
             }
             Err(lost) => {
-                let (kind, detail) = fault(child, lost);
-                Err(RunError::Fault { kind, detail })
+                let (kind, detail) = failure(child, lost);
+                Err(match kind {
+                    Some(kind) => RunError::Fault { kind, detail },
+                    None => self.at_fault(&detail),
+                })
             }
         }
     }
@@ -201,12 +215,10 @@ impl Backend for Worker {
         match self.ask(run, inputs)? {
             Reply::Outputs(answer) => {
                 self.doubtful |= answer.outputs.any_broken_guard();
-                Ok(answer)
+                Ok(*answer)
             }
             Reply::Refused(reason) => Err(RunError::Refused(reason)),
-            Reply::Failure(detail) => {
-                Err(RunError::Harness(format!("the worker of {}: {}", self.backend, detail.escape_debug())))
-            }
+            Reply::Failure(detail) => Err(self.at_fault(&detail)),
             Reply::Fault { hang, detail } => {
                 self.doubtful = true;
                 let kind = if hang { Failure::Hang } else { Failure::Error };
@@ -231,24 +243,43 @@ fn encode(message: Message) -> Result<Vec<u8>, RunError> {
     message.encode().map_err(|error| RunError::Harness(error.to_string()))
 }
 
-/// Ends a child that gave no answer. Which failure that is, and what there is to say.
-fn fault(child: Child, lost: Lost) -> (Failure, String) {
-    let (kind, (status, said), mut detail) = match lost {
-        Lost::Ended => (Failure::Crash, child.autopsy(), String::new()),
+/// Ends a child that gave no answer. How its backend failed, and what there is to say; `None` where it
+/// did not: no code kills its own process by SIGKILL, but a system short of memory does.
+fn failure(child: Child, lost: Lost) -> (Option<Failure>, String) {
+    let (kind, said, mut detail) = match lost {
+        Lost::Ended => {
+            let (status, said) = child.autopsy();
+            let killed = status.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw());
+            let why = if killed { ", as a rule by a system short of memory" } else { "" };
+            let detail = format!("the process died: {}{why}", child::describe(status));
+            ((!killed).then_some(Failure::Crash), said, detail)
+        }
         Lost::Late { wall, cpu } => {
             let (wall, cpu) = (wall.as_secs_f64(), cpu.as_secs_f64());
             let detail = format!("no answer after {wall:.1} s, {cpu:.1} s of processor time");
-            (Failure::Hang, child.end(Duration::ZERO), detail)
+            (Some(Failure::Hang), child.end(Duration::ZERO).1, detail)
         }
         Lost::Nonsense(error) => {
-            (Failure::Error, child.end(Duration::ZERO), format!("the worker sent {error}"))
+            (Some(Failure::Error), child.end(Duration::ZERO).1, format!("the worker sent {error}"))
         }
     };
-    if kind == Failure::Crash {
-        detail = format!("the process died: {}", child::describe(status));
-    }
     if !said.is_empty() {
         detail.push_str(&format!("; it printed last: {said}"));
     }
     (kind, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_grows_with_the_case_and_has_a_floor() {
+        let of = |text: &str, run| Deadline::of(&text.parse().unwrap(), run).cpu.as_secs();
+        let short = Run { patience: Patience::Short, ..Run::PLAIN };
+        assert_eq!((of("[1]", Run::PLAIN), of("[1]", Run::RACES), of("[1]", short)), (20, 20, 2));
+        assert_eq!((of("[4096]", Run::PLAIN), of("[4096]", short)), (214, 214));
+        assert_eq!(of("[4000]", Run::RACES), 2079);
+        assert!(of("[65536] h32 d128", Run::RACES) > 0);
+    }
 }

@@ -116,7 +116,8 @@ pub fn shrink_scenario(
     stop: &AtomicBool,
 ) -> Result<ShrinkOutcome, HarnessError> {
     let pool = Pool::new(choice);
-    let report = match pool.check(scenario, Run::RACES)? {
+    let run = pool.choice.thorough(scenario);
+    let report = match pool.check(scenario, run)? {
         Outcome::Refused(reason) => return Ok(ShrinkOutcome::Refused(reason)),
         Outcome::Judged(report) => report,
     };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::out::{self, Closed, settle};
 use super::{Check, Cli, Command, Format, Replay, Status, fuzz, mutants, stop, worker};
-use crate::backend::{BACKENDS, Choice, Run};
+use crate::backend::{BACKENDS, Choice};
 use crate::campaign::{self, ShrinkOutcome, Summary};
 use crate::case::Scenario;
 use crate::check::{Outcome, check};
@@ -45,7 +45,8 @@ fn check_one(args: &Check) -> anyhow::Result<Status> {
     let scenario = scenario(&args.case)?;
     let choice = args.backend.choice()?;
     let start = Instant::now();
-    let outcome = check(&scenario, &mut *choice.open()?, choice.descriptor.contract, Run::RACES)?;
+    let outcome =
+        check(&scenario, &mut *choice.open()?, choice.descriptor.contract, choice.thorough(&scenario))?;
     let mut summary = Summary::default();
     let (mut lines, findings) = match outcome {
         Outcome::Refused(reason) => {
@@ -124,22 +125,26 @@ fn replay(args: &Replay) -> anyhow::Result<Status> {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let (lines, of_case) =
-            match check(&case.scenario, &mut *backend, choice.descriptor.contract, Run::RACES) {
-                Ok(Outcome::Judged(report)) => {
-                    summary.stats.add(&case.scenario, &report);
-                    let status = if report.findings.is_empty() { Status::Clean } else { Status::Finding };
-                    (replay_lines(args.format, &case, &report, &choice), status)
-                }
-                Ok(Outcome::Refused(reason)) => {
-                    summary.stats.refuse(reason);
-                    (Vec::new(), Status::Clean)
-                }
-                Err(error) => {
-                    out::warn(&format!("{error} (case '{}')", case.scenario));
-                    (Vec::new(), Status::Fault)
-                }
-            };
+        let (lines, of_case) = match check(
+            &case.scenario,
+            &mut *backend,
+            choice.descriptor.contract,
+            choice.thorough(&case.scenario),
+        ) {
+            Ok(Outcome::Judged(report)) => {
+                summary.stats.add(&case.scenario, &report);
+                let status = if report.findings.is_empty() { Status::Clean } else { Status::Finding };
+                (replay_lines(args.format, &case, &report, &choice), status)
+            }
+            Ok(Outcome::Refused(reason)) => {
+                summary.stats.refuse(reason);
+                (Vec::new(), Status::Clean)
+            }
+            Err(error) => {
+                out::warn(&format!("{error} (case '{}')", case.scenario));
+                (Vec::new(), Status::Fault)
+            }
+        };
         status = status.max(of_case);
         if let Err(closed) = lines.iter().try_for_each(|text| out::line(text)) {
             return Ok(settle(Err(closed), status));

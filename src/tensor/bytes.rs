@@ -6,12 +6,19 @@ impl Tensor {
     /// The elements, little-endian, guards apart.
     pub fn to_bytes(&self) -> Vec<u8> {
         let inside = GUARD..GUARD + self.len();
+        let mut bytes = vec![0; self.memory().1];
+        // Chunk by chunk into memory that is there: compilers make one copy of it.
         match &self.elements {
             Elements::Bf16(bits) | Elements::F16(bits) => {
-                bits[inside].iter().flat_map(|x| x.to_le_bytes()).collect()
+                let to = bytes.as_chunks_mut().0.iter_mut();
+                to.zip(&bits[inside]).for_each(|(to, x)| *to = x.to_le_bytes());
             }
-            Elements::F32(values) => values[inside].iter().flat_map(|x| x.to_bits().to_le_bytes()).collect(),
+            Elements::F32(values) => {
+                let to = bytes.as_chunks_mut().0.iter_mut();
+                to.zip(&values[inside]).for_each(|(to, x)| *to = x.to_bits().to_le_bytes());
+            }
         }
+        bytes
     }
 
     /// A tensor that holds `bytes`, as [`Tensor::to_bytes`] gives them, between whole guards; `None`

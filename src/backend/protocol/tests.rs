@@ -35,7 +35,7 @@ fn an_answer_comes_back_to_the_bit_with_its_guards_and_races() {
     let inputs = inputs();
     let mut answer = answer(&inputs);
     assert!(answer.outputs.get_mut(Output::Dk).break_guard(-2));
-    let bytes = Reply::Outputs(answer.clone()).message().encode().unwrap();
+    let bytes = Reply::Outputs(Box::new(answer.clone())).message().encode().unwrap();
     assert!(bytes.len() as u64 <= max_answer(&inputs.case));
     let Reply::Outputs(got) = Reply::decode(&bytes, Run::PLAIN, &inputs.case).unwrap() else { panic!() };
     for output in Output::ALL {

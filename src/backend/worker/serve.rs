@@ -40,7 +40,7 @@ pub fn serve(
 
 fn answer(backend: &mut dyn Backend, run: Run, inputs: &Inputs) -> Reply {
     match catch_unwind(AssertUnwindSafe(|| backend.run(run, inputs))) {
-        Ok(Ok(answer)) => Reply::Outputs(answer),
+        Ok(Ok(answer)) => Reply::Outputs(Box::new(answer)),
         Ok(Err(RunError::Refused(reason))) => Reply::Refused(reason),
         Ok(Err(RunError::Harness(detail))) => Reply::Failure(detail),
         Ok(Err(RunError::Fault { kind, detail })) => Reply::Fault { hang: kind == Failure::Hang, detail },
