@@ -32,7 +32,7 @@ const LAYERS: [Layer; 20] = [
     ("corpus",        &["case"]),
     ("mutants",       &["backend", "campaign", "generate", "oracle"]),
     ("report",        &["backend", "campaign", "case", "check", "mutants", "oracle", "outputs"]),
-    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "mutants", "report"]),
+    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "mutants", "oracle", "report"]),
 ];
 
 fn src() -> PathBuf {
