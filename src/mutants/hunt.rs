@@ -162,8 +162,7 @@ fn hunt(mutant: &Mutant, workshop: &Workshop, plan: &Plan) -> Result<Hunted, Hun
         stop: plan.stop,
     };
     let first = first_finding(&settings, plan.shrinks)?;
-    // Sixty libraries are a gigabyte: none is kept longer than its hunt. If one stays, the workshop
-    // takes it away.
+    // None is kept longer than its hunt; one that stays goes with the workshop.
     let _ = (fs::remove_file(plain), fs::remove_file(race));
     let verdict = match (&first.found, &mutant.equivalent) {
         (Some(_), None) => Verdict::Found,
