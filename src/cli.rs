@@ -117,7 +117,7 @@ pub struct Fuzz {
 /// `check` and `shrink`.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// The case, such as '[128,96] h8 d128 causal'; docs/notation.md has the grammar.
+    /// The case, in the notation of docs/notation.md; quote it for the shell.
     pub case: String,
     /// Backend and planted fault.
     #[command(flatten)]

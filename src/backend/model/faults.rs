@@ -11,7 +11,7 @@ macro_rules! faults {
 
         const VARIANTS: &[Fault] = &[$(Fault::$variant,)*];
 
-        /// Every planted bug, in the order of [`Fault`].
+        /// Every planted bug, in the order of the enum.
         pub static FAULTS: [FaultInfo; VARIANTS.len()] = [$(FaultInfo {
             name: $name,
             class: $class,
