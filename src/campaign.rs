@@ -19,8 +19,10 @@ use crate::oracle::{Finding, Identity};
 use crate::shrink::Shrunk;
 use crate::stats::Stats;
 
+mod first;
 mod pool;
 
+pub use first::{First, first_finding};
 use pool::Pool;
 pub use pool::{REPEATS, ShrinkOutcome, shrink_scenario};
 

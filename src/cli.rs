@@ -10,6 +10,7 @@ use crate::backend::Choice;
 
 mod commands;
 mod fuzz;
+mod mutants;
 mod out;
 mod stop;
 mod worker;
@@ -40,6 +41,8 @@ pub enum Command {
     Replay(Replay),
     /// Find the smallest case that fails as this one does.
     Shrink(Check),
+    /// Plant bugs in the emulated kernels, one at a time, and see whether a campaign finds each.
+    Mutants(Mutants),
     /// List the backends, what each needs, and the faults that can be planted in it.
     Backends,
     /// Serve a backend over the worker protocol: what another thd-fuzz starts as its child.
@@ -133,6 +136,35 @@ pub struct Replay {
     /// Backend and planted fault.
     #[command(flatten)]
     pub backend: BackendArgs,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+}
+
+/// `mutants`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 each was found, but those proved equivalent; 1 one survived; 2 a wrong list, or \
+a fault of thd-fuzz itself.\nA list is code: what it puts into the kernels is compiled and run."
+)]
+pub struct Mutants {
+    /// Lists of mutants, files or folders of them; without one, the project's own.
+    pub paths: Vec<PathBuf>,
+    /// Most cases for each mutant.
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub cases: u64,
+    /// Seed of the campaigns.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Mutants hunted at once; without it, as many as there are cores.
+    #[arg(long, value_name = "J", value_parser = at_least_one)]
+    pub jobs: Option<usize>,
+    /// Hunt the mutant of this name alone; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Do not look for the smallest case.
+    #[arg(long)]
+    pub no_shrink: bool,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,

@@ -22,6 +22,7 @@
 //! | [`shrink`](mod@shrink) | the smallest scenario that still answers a predicate |
 //! | [`campaign`], [`stats`] | generated scenarios until the time is up; what was seen |
 //! | [`corpus`] | saved cases |
+//! | [`mutants`] | the kernels with one bug each, and whether a campaign finds it |
 //! | [`report`], [`cli`] | text and JSON; the command line |
 //!
 //! Words. A **case** is one call of a backend: forward and backward over one batch. A **scenario** is
@@ -57,6 +58,7 @@ pub mod corpus;
 pub mod generate;
 pub mod inputs;
 pub mod linalg;
+pub mod mutants;
 pub mod oracle;
 pub mod outputs;
 pub mod reference;

@@ -1,6 +1,7 @@
 //! Findings and tables as text: rendering only.
 
 pub mod json;
+pub mod mutants;
 pub mod terminal;
 
 use std::path::Path;

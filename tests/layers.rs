@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 type Layer = (&'static str, &'static [&'static str]);
 
 #[rustfmt::skip]
-const LAYERS: [Layer; 19] = [
+const LAYERS: [Layer; 20] = [
     ("tensor",        &[]),
     ("case",          &["tensor"]),
     ("contract",      &[]),
@@ -30,8 +30,9 @@ const LAYERS: [Layer; 19] = [
     ("stats",         &["case", "check", "outputs"]),
     ("campaign",      &["backend", "case", "check", "generate", "oracle", "shrink", "stats"]),
     ("corpus",        &["case"]),
-    ("report",        &["backend", "campaign", "case", "check", "oracle", "outputs"]),
-    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "oracle", "report"]),
+    ("mutants",       &["backend", "campaign", "generate", "oracle"]),
+    ("report",        &["backend", "campaign", "case", "check", "mutants", "oracle", "outputs"]),
+    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "mutants", "oracle", "report"]),
 ];
 
 fn src() -> PathBuf {

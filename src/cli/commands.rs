@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::out::{self, Closed, settle};
-use super::{Check, Cli, Command, Format, Replay, Status, fuzz, stop, worker};
+use super::{Check, Cli, Command, Format, Replay, Status, fuzz, mutants, stop, worker};
 use crate::backend::{BACKENDS, Choice};
 use crate::campaign::{self, ShrinkOutcome, Summary};
 use crate::case::Scenario;
@@ -23,6 +23,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Status> {
         Command::Check(args) => check_one(&args),
         Command::Shrink(args) => shrink_one(&args),
         Command::Replay(args) => replay(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Worker(args) => worker::serve(&args),
         Command::Backends => Ok(settle(backends(), Status::Clean)),
     }

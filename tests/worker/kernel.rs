@@ -36,7 +36,7 @@ fn library() -> &'static Path {
         let all =
             "X(bf16, 32) X(bf16, 64) X(bf16, 96) X(bf16, 128) X(f16, 32) X(f16, 64) X(f16, 96) X(f16, 128)";
         let replacements = [wrong_backward(), edited("params.h", all, "X(bf16, 64)")];
-        let mut workshop = Workshop::new().unwrap();
+        let workshop = Workshop::new().unwrap();
         let path = workshop.build(&replacements, Mode::Plain).unwrap();
         (workshop, path)
     });

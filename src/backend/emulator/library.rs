@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -113,10 +114,13 @@ impl Library {
 }
 
 /// Compiles other kernels: a folder with the sources and the emulator's objects, kept for the next.
+/// Threads may share it.
 pub struct Workshop {
     compiler: OsString,
     folder: tempfile::TempDir,
-    serial: usize,
+    serial: AtomicUsize,
+    /// Of each mode: are the emulator's own objects there?
+    machines: [Mutex<bool>; 2],
 }
 
 impl Workshop {
@@ -126,7 +130,12 @@ impl Workshop {
     /// Whatever the file system says.
     pub fn new() -> Result<Workshop, LibraryError> {
         let folder = tempfile::Builder::new().prefix("thd-kernels-").tempdir()?;
-        Ok(Workshop { compiler: compile::compiler(), folder, serial: 0 })
+        Ok(Workshop {
+            compiler: compile::compiler(),
+            folder,
+            serial: AtomicUsize::new(0),
+            machines: Default::default(),
+        })
     }
 
     /// Compiles the kernels with these sources replaced and returns the library's file, which lives
@@ -134,11 +143,11 @@ impl Workshop {
     ///
     /// # Errors
     /// [`LibraryError`], with what the compiler said.
-    pub fn build(&mut self, replacements: &[Replacement], mode: Mode) -> Result<PathBuf, LibraryError> {
-        self.serial += 1;
-        let sources = self.folder.path().join(format!("sources-{}", self.serial));
+    pub fn build(&self, replacements: &[Replacement], mode: Mode) -> Result<PathBuf, LibraryError> {
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        let sources = self.folder.path().join(format!("sources-{serial}"));
         kernels::write_to(&sources, replacements)?;
-        let library = self.folder.path().join(format!("libkernels-{}-{}.so", self.serial, mode.name()));
+        let library = self.folder.path().join(format!("libkernels-{serial}-{}.so", mode.name()));
         let job = Job {
             compiler: &self.compiler,
             sources: &sources,
@@ -146,8 +155,30 @@ impl Workshop {
             mode,
             library: &library,
         };
-        compile::build(&job).map_err(|error| told_by_source(error, &sources))?;
+        let build = || compile::build(&job).map_err(|error| told_by_source(error, &sources));
+        // The first of a mode compiles the emulator's objects for all; the others wait for it.
+        let mut machine = self.machines[mode as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        if *machine {
+            drop(machine);
+            build()?;
+        } else {
+            build()?;
+            *machine = true;
+        }
         Ok(library)
+    }
+
+    /// Both libraries, compiled at once: without the race detector, and with it.
+    ///
+    /// # Errors
+    /// As [`Workshop::build`].
+    pub fn build_both(&self, replacements: &[Replacement]) -> Result<(PathBuf, PathBuf), LibraryError> {
+        let (plain, race) = std::thread::scope(|scope| {
+            let race = scope.spawn(|| self.build(replacements, Mode::Race));
+            let plain = self.build(replacements, Mode::Plain);
+            (plain, race.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        Ok((plain?, race?))
     }
 }
 

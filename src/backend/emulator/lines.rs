@@ -13,13 +13,16 @@ impl Lines {
         Lines { loader: addr2line::Loader::new(library).ok() }
     }
 
-    /// The kernel's line at `pc`: the innermost of the inlined calls that is not the emulator's own.
+    /// The kernel's line at `pc`, and after `<` each line that called it: a barrier is missing in the
+    /// caller as a rule. The calls that are the emulator's own are left out.
     pub fn find(&self, pc: u64) -> String {
-        self.look_up(pc).unwrap_or_else(|| format!("address {pc:#x}"))
+        let lines = self.look_up(pc).unwrap_or_default();
+        if lines.is_empty() { format!("address {pc:#x}") } else { lines.join(" < ") }
     }
 
-    fn look_up(&self, pc: u64) -> Option<String> {
+    fn look_up(&self, pc: u64) -> Option<Vec<String>> {
         let mut frames = self.loader.as_ref()?.find_frames(pc).ok()?;
+        let mut lines = Vec::new();
         while let Some(frame) = frames.next().ok()? {
             let Some(location) = frame.location else { continue };
             let (Some(file), Some(line)) = (location.file, location.line) else { continue };
@@ -28,9 +31,13 @@ impl Lines {
             let name = file.file_name()?.to_string_lossy().into_owned();
             let kernel = name.ends_with(".cu") || name.ends_with(".cuh");
             if kernel || !in_emulator && !name.starts_with("bits") {
-                return Some(format!("{name}:{line}"));
+                lines.push(format!("{name}:{line}"));
             }
         }
-        None
+        // The last is the entry point, which only calls the kernel's template.
+        if lines.len() > 1 {
+            lines.pop();
+        }
+        Some(lines)
     }
 }

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::compile::Mode;
 use super::library::{Library, LibraryError, Workshop};
 use super::{Emulator, Kernels};
 use crate::backend::kernels::{KERNELS, Replacement};
@@ -37,7 +36,7 @@ pub struct KernelFile {
     plain: PathBuf,
     race: PathBuf,
     /// Where the libraries are, as long as this lives.
-    _workshops: Vec<Workshop>,
+    _workshop: Option<Workshop>,
 }
 
 /// Why there is no such kernel.
@@ -91,24 +90,14 @@ impl KernelFile {
     /// # Errors
     /// [`KernelError`].
     pub fn of(file: &Path, replacements: &[Replacement]) -> Result<KernelFile, KernelError> {
-        let build = |mode| -> Result<(Workshop, PathBuf), LibraryError> {
-            let mut workshop = Workshop::new()?;
-            let library = workshop.build(replacements, mode)?;
-            Ok((workshop, library))
-        };
-        let (plain, race) = std::thread::scope(|scope| {
-            let race = scope.spawn(|| build(Mode::Race));
-            let plain = build(Mode::Plain);
-            (plain, race.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        let (first, plain) = plain?;
-        let (second, race) = race?;
-        Ok(KernelFile { file: file.into(), plain, race, _workshops: vec![first, second] })
+        let workshop = Workshop::new()?;
+        let (plain, race) = workshop.build_both(replacements)?;
+        Ok(KernelFile { file: file.into(), plain, race, _workshop: Some(workshop) })
     }
 
     /// Compiled already.
     pub fn compiled(plain: PathBuf, race: PathBuf) -> KernelFile {
-        KernelFile { file: plain.clone(), plain, race, _workshops: Vec::new() }
+        KernelFile { file: plain.clone(), plain, race, _workshop: None }
     }
 
     /// What the user calls it.

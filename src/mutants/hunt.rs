@@ -1,0 +1,176 @@
+//! The hunt: each mutant is compiled and a campaign runs on it, in a child process, until its first
+//! finding.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use super::list::{ListError, Mutant, Shows};
+use crate::backend::emulator::library::{LibraryError, Workshop};
+use crate::backend::{Choice, UnknownName};
+use crate::campaign::{CampaignError, Found, Settings, first_finding};
+use crate::generate::Budget;
+
+/// What a case may cost: a seventh of a campaign's own. Every mutant shows within a few tiles, and a
+/// survivor costs all its cases.
+const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000 };
+
+/// How to hunt.
+pub struct Plan<'a> {
+    /// Most cases for each mutant.
+    pub cases: u64,
+    /// Seed of the campaigns: all mutants see the same cases.
+    pub seed: u64,
+    /// Mutants at once.
+    pub jobs: usize,
+    /// Are findings shrunk?
+    pub shrinks: bool,
+    /// Set from outside to stop early.
+    pub stop: &'a AtomicBool,
+}
+
+/// What came of a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was found.
+    Found,
+    /// It was not, and should have been.
+    Survived,
+    /// It was not, and cannot be.
+    Equivalent,
+    /// It was found though the list has a proof that it cannot be.
+    Refuted,
+    /// The hunt was stopped before its end.
+    Stopped,
+}
+
+impl Verdict {
+    /// Its word in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Found => "found",
+            Verdict::Survived => "SURVIVED",
+            Verdict::Equivalent => "equivalent",
+            Verdict::Refuted => "REFUTED",
+            Verdict::Stopped => "stopped",
+        }
+    }
+}
+
+/// A mutant after its hunt.
+#[derive(Debug)]
+pub struct Hunted {
+    /// The mutant.
+    pub mutant: Mutant,
+    /// Its first finding.
+    pub found: Option<Found>,
+    /// Cases that were run.
+    pub tried: u64,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Time to compile it.
+    pub compiling: Duration,
+    /// Time of the campaign and of the shrink.
+    pub hunting: Duration,
+}
+
+impl Hunted {
+    /// How it showed.
+    pub fn showed(&self) -> Option<Shows> {
+        self.found.as_ref().map(|found| Shows::of(found.lead.kind))
+    }
+}
+
+/// A fault of ours, or of the list.
+#[derive(Debug, thiserror::Error)]
+#[error("the mutant '{mutant}': {fault}")]
+pub struct HuntError {
+    /// Its name.
+    pub mutant: String,
+    /// What is wrong.
+    pub fault: HuntFault,
+}
+
+/// What a hunt can fail by.
+#[derive(Debug, thiserror::Error)]
+pub enum HuntFault {
+    /// The list does not fit the sources.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// It does not compile.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// There is no emulator.
+    #[error(transparent)]
+    Choice(#[from] UnknownName),
+    /// The campaign.
+    #[error(transparent)]
+    Campaign(#[from] CampaignError),
+}
+
+/// Hunts all of them, some at once: while one runs, another is compiled. `tell` hears of each as it
+/// ends; the result is in the order of the list, without those that were not begun before the stop.
+///
+/// # Errors
+/// No folder to compile in.
+pub fn hunt_all(
+    mutants: &[Mutant],
+    plan: &Plan,
+    mut tell: impl FnMut(&Result<Hunted, HuntError>),
+) -> Result<Vec<Result<Hunted, HuntError>>, LibraryError> {
+    let workshop = Workshop::new()?;
+    let next = AtomicUsize::new(0);
+    let (sender, ended) = channel();
+    let mut all: Vec<_> = std::iter::repeat_with(|| None).take(mutants.len()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..plan.jobs.clamp(1, mutants.len().max(1)) {
+            let (sender, workshop, next) = (sender.clone(), &workshop, &next);
+            scope.spawn(move || {
+                while !plan.stop.load(Ordering::Relaxed) {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(mutant) = mutants.get(at) else { break };
+                    let hunted = hunt(mutant, workshop, plan)
+                        .map_err(|fault| HuntError { mutant: mutant.name.clone(), fault });
+                    if sender.send((at, hunted)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (at, hunted) in ended {
+            tell(&hunted);
+            all[at] = Some(hunted);
+        }
+    });
+    Ok(all.into_iter().flatten().collect())
+}
+
+fn hunt(mutant: &Mutant, workshop: &Workshop, plan: &Plan) -> Result<Hunted, HuntFault> {
+    let start = Instant::now();
+    let (plain, race) = workshop.build_both(&[mutant.replacement()?])?;
+    let compiling = start.elapsed();
+    let choice = Choice::find(Some("emulator"), None)?.with_libraries(plain.clone(), race.clone());
+    let settings = Settings {
+        choice,
+        seed: plan.seed,
+        cases: Some(plan.cases),
+        time: None,
+        stop_after: Some(1),
+        budget: BUDGET,
+        stop: plan.stop,
+    };
+    let first = first_finding(&settings, plan.shrinks)?;
+    // None is kept longer than its hunt; one that stays goes with the workshop.
+    let _ = (fs::remove_file(plain), fs::remove_file(race));
+    let verdict = match (&first.found, &mutant.equivalent) {
+        (Some(_), None) => Verdict::Found,
+        (Some(_), Some(_)) => Verdict::Refuted,
+        (None, _) if first.tried < plan.cases => Verdict::Stopped,
+        (None, None) => Verdict::Survived,
+        (None, Some(_)) => Verdict::Equivalent,
+    };
+    let hunting = start.elapsed() - compiling;
+    Ok(Hunted { mutant: mutant.clone(), found: first.found, tried: first.tried, verdict, compiling, hunting })
+}
