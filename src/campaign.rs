@@ -208,7 +208,7 @@ fn shrink_found(
 ) -> Found {
     let first = identity.lead(&report.findings).expect("the identity is that of a finding").clone();
     tell(Event::Failing(&original, &first));
-    let shrunk = shrink_finding(pool, &original, identity, settings.stop);
+    let shrunk = shrink_on(pool, &original, identity, settings.stop);
     let minimal = shrunk.as_ref().map_or(&original, |(shrunk, _)| &shrunk.minimal).clone();
     let (shrunk, lead) = match shrunk {
         Some((shrunk, lead)) => (Some(shrunk), lead),
@@ -217,20 +217,29 @@ fn shrink_found(
     Found { index, original, minimal, lead, shrunk }
 }
 
-/// The smallest scenario with the same identity, and its finding; `None` where `scenario` does not
-/// fail again.
-fn shrink_finding(
+fn shrink_on(
     pool: &Pool,
     scenario: &Scenario,
     identity: Identity,
     stop: &AtomicBool,
 ) -> Option<(Shrunk, Finding)> {
-    let mut lead = None;
-    let run = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
     let deadline = Some(Instant::now() + SHRINK_TIME);
     let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
+    shrink_finding(|candidate, run| pool.check(candidate, run), scenario, identity, budget)
+}
+
+/// The smallest scenario with the same identity, and its finding; `None` where `scenario` does not
+/// fail again.
+pub fn shrink_finding(
+    mut check: impl FnMut(&Scenario, Run) -> Result<Outcome, HarnessError>,
+    scenario: &Scenario,
+    identity: Identity,
+    budget: shrink::Budget,
+) -> Option<(Shrunk, Finding)> {
+    let mut lead = None;
+    let run = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
     let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
-        let Ok(Outcome::Judged(report)) = pool.check(candidate, run) else { return false };
+        let Ok(Outcome::Judged(report)) = check(candidate, run) else { return false };
         let same = identity.lead(&report.findings).cloned();
         let found = same.is_some();
         lead = same.or(lead.take());
@@ -255,7 +264,7 @@ pub fn shrink_scenario(
     };
     let Some(identity) = report.identity() else { return Ok(ShrinkOutcome::Passes) };
     let first = identity.lead(&report.findings).expect("the identity is that of a finding").clone();
-    let (minimal, shrunk, lead) = match shrink_finding(&pool, scenario, identity, stop) {
+    let (minimal, shrunk, lead) = match shrink_on(&pool, scenario, identity, stop) {
         Some((shrunk, lead)) => (shrunk.minimal.clone(), Some(shrunk), lead),
         None => (scenario.clone(), None, first),
     };

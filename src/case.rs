@@ -189,8 +189,7 @@ impl Case {
         let Heads { q, kv } = self.heads;
         if q == 0 || kv == 0 || q % kv != 0 {
             let heads = if q == kv { format!("h{q}") } else { format!("h{q}/{kv}") };
-            let message =
-                format!("{heads}: at least 1 head, and the query heads a multiple of the kv heads");
+            let message = format!("{heads}: at least 1 head, and the query heads a multiple of the kv heads");
             return Err(Invalid { item: Some(Item::Heads), message });
         }
         at_most(Some(Item::Heads), "query heads", u64::from(q), limits::MAX_HEADS)?;

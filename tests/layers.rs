@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 type Layer = (&'static str, &'static [&'static str]);
 
 #[rustfmt::skip]
-const LAYERS: [Layer; 19] = [
+const LAYERS: [Layer; 21] = [
     ("tensor",        &[]),
     ("case",          &["tensor"]),
     ("contract",      &[]),
@@ -27,11 +27,13 @@ const LAYERS: [Layer; 19] = [
     ("generate",      &["case", "tensor"]),
     ("axes",          &["case", "tensor"]),
     ("shrink",        &["case", "tensor"]),
+    ("mutate",        &["case", "generate", "shrink"]),
     ("stats",         &["case", "check", "outputs"]),
     ("campaign",      &["backend", "case", "check", "generate", "oracle", "shrink", "stats"]),
     ("corpus",        &["case"]),
     ("report",        &["backend", "campaign", "case", "check", "oracle", "outputs"]),
     ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "report"]),
+    ("libfuzzer",     &["backend", "campaign", "case", "check", "contract", "mutate", "oracle", "report", "shrink"]),
 ];
 
 fn src() -> PathBuf {

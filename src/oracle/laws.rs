@@ -292,7 +292,7 @@ impl Sides {
             let at = Coord { sequence: unit.sequence, row: None, head: unit.kv_head, column };
             let (call, tensor, kind, at) = (evidence.call, Some(tensor), Kind::Law(law), Some(at));
             let note = String::new();
-            broken.then(|| (law, Finding { call, tensor, kind, at, got, want, bound, note }))
+            broken.then_some((law, Finding { call, tensor, kind, at, got, want, bound, note }))
         };
         let mut qk = std::iter::once((self.q_dq, self.k_dk, laws.qk));
         let mut ov = std::iter::once((self.v_dv, self.o_dout, laws.ov));
