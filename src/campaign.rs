@@ -24,7 +24,7 @@ mod pool;
 
 pub use first::{First, first_finding};
 use pool::Pool;
-pub use pool::{REPEATS, ShrinkOutcome, shrink_scenario};
+pub use pool::{REPEATS, ShrinkOutcome, shrink_scenario, shrink_finding};
 
 /// Longest shrink of one finding, so that a campaign keeps its time. A hang costs the watchdog's time at
 /// each step: then it is watched less patiently, and the result once more with full patience.

@@ -21,7 +21,7 @@ mod draw;
 mod features;
 mod lengths;
 
-pub use data::largest_factor;
+pub use data::{largest_factor, legalise};
 pub use features::MAX_DIM;
 
 use draw::weighted;

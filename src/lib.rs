@@ -20,10 +20,12 @@
 //! | [`oracle`] | questions asked of the outputs, with bounds; all tolerances in [`oracle::budget`] |
 //! | [`check`](mod@check) | runs a scenario on a backend and asks the oracles |
 //! | [`shrink`](mod@shrink) | the smallest scenario that still answers a predicate |
+//! | [`mutate`](mod@mutate) | a scenario changed a little, or crossed with another |
 //! | [`campaign`], [`stats`] | generated scenarios until the time is up; what was seen |
 //! | [`corpus`] | saved cases |
 //! | [`mutants`] | the kernels with one bug each, and whether a campaign finds it |
 //! | [`report`], [`cli`] | text and JSON; the command line |
+//! | [`libfuzzer`] | the cargo-fuzz target, without libFuzzer |
 //!
 //! Words. A **case** is one call of a backend: forward and backward over one batch. A **scenario** is
 //! one or more cases in one process. A **finding** is something wrong in one output; its
@@ -57,8 +59,10 @@ pub mod contract;
 pub mod corpus;
 pub mod generate;
 pub mod inputs;
+pub mod libfuzzer;
 pub mod linalg;
 pub mod mutants;
+pub mod mutate;
 pub mod oracle;
 pub mod outputs;
 pub mod reference;

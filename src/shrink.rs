@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::case::{Case, Invalid, Scenario, limits};
 
-mod edit;
+pub(crate) mod edit;
 #[cfg(test)]
 mod faults;
 pub mod order;

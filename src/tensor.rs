@@ -217,6 +217,16 @@ impl Tensor {
         }
     }
 
+    /// First byte and size of each guard.
+    pub fn guards(&self) -> [(*const u8, usize); 2] {
+        let (data, bytes) = self.memory();
+        let guard = match &self.elements {
+            Elements::Bf16(_) | Elements::F16(_) => GUARD * size_of::<u16>(),
+            Elements::F32(_) => GUARD * size_of::<f32>(),
+        };
+        [(data.wrapping_sub(guard), guard), (data.wrapping_add(bytes), guard)]
+    }
+
     /// Does this element still hold the poison, to the bit?
     pub fn is_poison(&self, index: usize) -> bool {
         self.holds(GUARD + index, self.poison)

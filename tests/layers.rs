@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 type Layer = (&'static str, &'static [&'static str]);
 
 #[rustfmt::skip]
-const LAYERS: [Layer; 20] = [
+const LAYERS: [Layer; 22] = [
     ("tensor",        &[]),
     ("case",          &["tensor"]),
     ("contract",      &[]),
@@ -27,12 +27,14 @@ const LAYERS: [Layer; 20] = [
     ("generate",      &["case", "tensor"]),
     ("axes",          &["case", "tensor"]),
     ("shrink",        &["case", "tensor"]),
+    ("mutate",        &["case", "generate", "shrink"]),
     ("stats",         &["case", "check", "outputs"]),
     ("campaign",      &["backend", "case", "check", "generate", "oracle", "shrink", "stats"]),
     ("corpus",        &["case"]),
     ("mutants",       &["backend", "campaign", "generate", "oracle"]),
     ("report",        &["backend", "campaign", "case", "check", "mutants", "oracle", "outputs"]),
     ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "mutants", "oracle", "report"]),
+    ("libfuzzer",     &["backend", "campaign", "case", "check", "contract", "mutate", "oracle", "report", "shrink"]),
 ];
 
 fn src() -> PathBuf {

@@ -49,11 +49,13 @@ enum ThdRaceKind {
   THD_RACE_READ_ONLY = 8,      // write to a range watched as read-only
 };
 
-enum { THD_RANGE_READ_ONLY = 1, THD_NO_RANGE = 0xffffffff, THD_NO_THREAD = 0xffffffff };
+enum { THD_RANGE_READ_ONLY = 1, THD_RANGE_FORBIDDEN = 2, THD_NO_RANGE = 0xffffffff, THD_NO_THREAD = 0xffffffff };
 
 typedef struct ThdDim3 { uint32_t x, y, z; } ThdDim3;
 
-// Global memory the kernel may touch. Only race mode looks at ranges; it needs every one of them.
+// Global memory the kernel may touch. Race mode looks at these ranges and needs every one of them.
+// THD_RANGE_FORBIDDEN: memory of the host's that the kernel may not touch, such as rows of no sequence and guards around
+// a tensor. Only a library built for AddressSanitizer takes such ranges; it poisons them while the launch runs.
 typedef struct ThdRange {
   const char* name;
   const void* data;

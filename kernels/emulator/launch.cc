@@ -80,6 +80,20 @@ static void run_blocks(Machine& m, const ThdLaunch& launch) {
     if (!run_numbered_block(m, number)) return;
 }
 
+// Memory of the host's that a kernel must not touch, for AddressSanitizer to watch while a launch runs.
+class Fences {
+ public:
+  explicit Fences(const ThdLaunch& launch) : launch_(launch) { each(asan::poison); }
+  ~Fences() { each(asan::unpoison); }
+
+ private:
+  void each(void (*apply)(const void*, size_t)) {
+    for (u64 i = 0; i < launch_.range_count; i++)
+      if (launch_.ranges[i].flags & THD_RANGE_FORBIDDEN) apply(launch_.ranges[i].data, launch_.ranges[i].bytes);
+  }
+  const ThdLaunch& launch_;
+};
+
 static u32 run(const ThdLaunch& launch, ThdReport* report) {
   const KernelRow* kernel = find_kernel(launch.kernel);
   if (!kernel) return refuse(report, THD_UNKNOWN_KERNEL, "no such kernel in this library");
@@ -99,7 +113,10 @@ static u32 run(const ThdLaunch& launch, ThdReport* report) {
   memcpy(m->params.data(), launch.params, launch.params_bytes);
   machine = m;
   race::begin_launch(launch);
-  run_blocks(*m, launch);
+  {
+    Fences fences(launch);
+    run_blocks(*m, launch);
+  }
   race::end_launch();
   machine = nullptr;
   current = nullptr;

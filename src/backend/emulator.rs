@@ -89,7 +89,10 @@ impl Backend for Emulator {
         let mut workspace = Workspace::new(case, run.poison);
         let functions = self.functions(run.races && case.bytes() <= MAX_RACE_BYTES);
         let params = params(inputs, &lists, &mut outputs, &mut workspace);
-        let ranges = Ranges::new(inputs, &lists, &mut outputs, &mut workspace);
+        let mut ranges = Ranges::new(inputs, &lists, &mut outputs, &mut workspace);
+        if functions.mode & abi::MODE_ASAN != 0 {
+            ranges.fence(inputs, &outputs, &workspace);
+        }
         let mut races = Vec::new();
         for launch in launch::launches(case, &lists) {
             let report = run_launch(functions, &launch, &params, &ranges, case)?;
@@ -296,6 +299,27 @@ impl Ranges {
         for run in runs {
             let start = data.wrapping_add(run.start * row);
             self.add(name, start.cast(), run.len() * row, abi::RANGE_READ_ONLY);
+        }
+    }
+
+    /// What no kernel may touch: the guards of all tensors and the dead rows of the inputs.
+    fn fence(&mut self, inputs: &Inputs, outputs: &Outputs, workspace: &Workspace) {
+        let Outputs { o, lse, dq, dk, dv } = outputs;
+        let case = &inputs.case;
+        let read =
+            [(&inputs.q, &case.q), (&inputs.k, &case.kv), (&inputs.v, &case.kv), (&inputs.dout, &case.q)];
+        let written = [o, lse, dq, dk, dv, &workspace.delta, &workspace.dq_acc];
+        for tensor in read.into_iter().map(|(tensor, _)| tensor).chain(written) {
+            for (data, bytes) in tensor.guards() {
+                self.add("guard", data.cast(), bytes, abi::RANGE_FORBIDDEN);
+            }
+        }
+        for (tensor, side) in read {
+            let (data, bytes) = tensor.memory();
+            let row = bytes / tensor.rows.max(1);
+            for at in side.dead_rows() {
+                self.add("dead row", data.wrapping_add(at * row).cast(), row, abi::RANGE_FORBIDDEN);
+            }
         }
     }
 

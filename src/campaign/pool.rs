@@ -48,8 +48,11 @@ impl Pool {
         time: Duration,
     ) -> Found {
         let first = identity.lead(&report.findings).expect("an identity of these findings").clone();
-        let run = if identity.needs_races() { Run::RACES } else { Run::PLAIN };
-        let (minimal, shrunk, lead) = match self.shrink(&original, identity, run, stop, time) {
+        let run = run_for(identity);
+        let deadline = Some(Instant::now() + time);
+        let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
+        let check = |candidate: &Scenario, run: Run| self.check(candidate, run);
+        let (minimal, shrunk, lead) = match shrink_finding(check, &original, identity, budget) {
             Some((shrunk, lead)) => (shrunk.minimal.clone(), Some(shrunk), lead),
             None => (original.clone(), None, first),
         };
@@ -65,34 +68,40 @@ impl Pool {
         let Ok(Outcome::Judged(report)) = self.check(scenario, run) else { return None };
         identity.lead(&report.findings).cloned()
     }
+}
 
-    /// The smallest scenario with the same identity, and its finding; `None` where `scenario` does
-    /// not fail again.
-    fn shrink(
-        &self,
-        scenario: &Scenario,
-        identity: Identity,
-        full: Run,
-        stop: &AtomicBool,
-        time: Duration,
-    ) -> Option<(Shrunk, Finding)> {
-        let mut lead = None;
-        let run = if identity.is_hang() { Run { patience: Patience::Short, ..full } } else { full };
-        let deadline = Some(Instant::now() + time);
-        let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
-        let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
-            let found = self.finds(candidate, identity, run);
-            let same = found.is_some();
-            lead = found.or(lead.take());
-            same
-        });
-        let shrunk = shrunk.ok()?;
-        if run != full {
-            // What hangs when watched impatiently may only be slow.
-            lead = self.finds(&shrunk.minimal, identity, full);
-        }
-        Some((shrunk, lead?))
+/// The smallest scenario with the same identity, and its finding; `None` where `scenario` does not fail
+/// again. `check` runs a scenario.
+pub fn shrink_finding(
+    mut check: impl FnMut(&Scenario, Run) -> Result<Outcome, HarnessError>,
+    scenario: &Scenario,
+    identity: Identity,
+    budget: shrink::Budget,
+) -> Option<(Shrunk, Finding)> {
+    let full = run_for(identity);
+    let run = if identity.is_hang() { Run { patience: Patience::Short, ..full } } else { full };
+    let mut finds = |candidate: &Scenario, run: Run| {
+        let Ok(Outcome::Judged(report)) = check(candidate, run) else { return None };
+        identity.lead(&report.findings).cloned()
+    };
+    let mut lead = None;
+    let shrunk = shrink::shrink(scenario.clone(), budget, |candidate| {
+        let found = finds(candidate, run);
+        let same = found.is_some();
+        lead = found.or(lead.take());
+        same
+    });
+    let shrunk = shrunk.ok()?;
+    if run != full {
+        // What hangs when watched impatiently may only be slow.
+        lead = finds(&shrunk.minimal, full);
     }
+    Some((shrunk, lead?))
+}
+
+/// What a run must look for to see a finding again.
+fn run_for(identity: Identity) -> Run {
+    if identity.needs_races() { Run::RACES } else { Run::PLAIN }
 }
 
 /// What came of a single shrink.

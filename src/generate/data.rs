@@ -70,7 +70,7 @@ impl DoutPlan {
 }
 
 /// Draws `case.dout` anew where it left the range of the case's dtype.
-pub(super) fn legalise(case: &mut Case) {
+pub fn legalise(case: &mut Case) {
     let limit = largest_factor(case);
     if case.dout.scale > limit {
         let fitting = FACTORS.iter().rev().find(|&&factor| factor <= limit);

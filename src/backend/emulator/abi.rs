@@ -7,12 +7,16 @@ pub const ABI: u32 = 1;
 
 /// Bit of [`Functions::mode`]: built with the race detector.
 pub const MODE_RACE: u32 = 1;
+/// Bit of [`Functions::mode`]: built for AddressSanitizer.
+pub const MODE_ASAN: u32 = 2;
 /// From this status on a failure is the kernel's.
 pub const FIRST_KERNEL_FAULT: u32 = 10;
 /// The launch took more context switches than allowed.
 pub const TOO_LONG: u32 = 15;
 /// A range that may only be read.
 pub const RANGE_READ_ONLY: u32 = 1;
+/// A range that nobody may touch, for a library in [`MODE_ASAN`].
+pub const RANGE_FORBIDDEN: u32 = 2;
 /// No range: the address is outside all of them.
 pub const NO_RANGE: u32 = u32::MAX;
 /// No other side.

@@ -45,9 +45,11 @@ impl Mode {
     }
 }
 
-const COMMON: [&str; 6] = ["-g", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-w"];
+/// Flags of every file in every mode.
+pub const COMMON: [&str; 6] =
+    ["-g", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-w"];
 /// The emulator's own files; compiled once for each mode and folder of objects.
-const MACHINE: [&str; 5] = ["machine", "collective", "products", "race", "launch"];
+pub const MACHINE: [&str; 5] = ["machine", "collective", "products", "race", "launch"];
 
 /// One library to build.
 pub struct Job<'a> {
