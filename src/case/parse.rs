@@ -79,9 +79,13 @@ fn data(input: &mut Input<'_>) -> Parsed<Data> {
         let start = input.checkpoint();
         let what = "logits(..), ones, dyadic, offset(..) or head-scale(..)";
         let term = name(input, what)?;
-        let kind = if matches!(term, "logits" | "ones" | "dyadic") { "logits, ones or dyadic" } else { term };
+        let kind = if matches!(term, "logits" | "ones" | "dyadic") {
+            "one of logits, ones and dyadic"
+        } else {
+            term
+        };
         if seen.contains(&kind) {
-            return fail_at(input, &start, format!("a second {kind} of data"));
+            return fail_at(input, &start, format!("data: a second {kind}"));
         }
         seen.push(kind);
         match term {
