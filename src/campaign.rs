@@ -24,7 +24,7 @@ mod pool;
 
 pub use first::{First, first_finding};
 use pool::Pool;
-pub use pool::{REPEATS, ShrinkOutcome, shrink_scenario, shrink_finding};
+pub use pool::{REPEATS, ShrinkOutcome, shrink_finding, shrink_scenario};
 
 /// Longest shrink of one finding, so that a campaign keeps its time. A hang costs the watchdog's time at
 /// each step: then it is watched less patiently, and the result once more with full patience.
