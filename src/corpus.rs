@@ -136,8 +136,7 @@ fn visit(path: &Path, saved: &mut Vec<Saved>, errors: &mut Vec<CorpusError>) {
     match entries {
         Ok(mut entries) => {
             entries.sort_by_key(fs::DirEntry::file_name);
-            let shown =
-                entries.iter().filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+            let shown = entries.iter().filter(|entry| !is_beside_the_point(&entry.path()));
             // A link inside a folder may lead back up: only files and real folders are followed.
             for entry in shown.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())) {
                 visit(&entry.path(), saved, errors);
@@ -145,6 +144,13 @@ fn visit(path: &Path, saved: &mut Vec<Saved>, errors: &mut Vec<CorpusError>) {
         }
         Err(source) => errors.push(CorpusError::Read { path: path.into(), source }),
     }
+}
+
+/// Hidden files, and the text that explains a folder: no cases, found in a folder. Named by
+/// themselves, they are read like any file.
+fn is_beside_the_point(path: &Path) -> bool {
+    let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    hidden || path.extension().is_some_and(|extension| extension == "md")
 }
 
 /// Reads one file: an [`Entry`] where its name ends in `.toml`, else a scenario's text.
@@ -251,6 +257,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = save(dir.path(), &entry("[2] h2")).unwrap();
         assert_eq!(save(dir.path(), &entry("[2] h2")).unwrap(), first);
+        fs::write(dir.path().join("README.md"), "what lies here").unwrap();
         assert_ne!(save(dir.path(), &entry("[3] h2")).unwrap(), first);
         let (saved, errors) = load(&[dir.path().into()]);
         assert!(errors.is_empty());
