@@ -4,7 +4,7 @@
 //! four distinct things: outputs; refused, with the reason; its own fault; and a fault of ours.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::case::{Case, Scenario};
@@ -13,16 +13,20 @@ use crate::inputs::Inputs;
 use crate::outputs::Outputs;
 use crate::tensor::Poison;
 
+pub mod cuda;
+pub mod custom;
 pub mod emulator;
 pub mod kernels;
 pub mod launch;
 pub mod model;
+pub mod nvrtc;
 pub mod params;
 pub mod protocol;
 pub mod worker;
 
+use cuda::open::CudaError;
+use custom::{Custom, CustomError, Shop, Takes};
 use emulator::library::LibraryError;
-use emulator::open::{KernelError, KernelFile};
 
 /// Can a backend take a case?
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,12 +101,19 @@ pub enum Failure {
     Hang,
     /// It answered with an error status.
     Error,
+    /// The device that it runs on stopped, and serves its process no more.
+    DeviceFault,
 }
 
 /// Something that computes attention forward and backward.
 pub trait Backend: Send {
     /// Can it take this case? Asked before every run; a `No` is not a finding.
     fn supports(&self, case: &Case) -> Support;
+
+    /// Library and device with their versions, for a reader; empty where there is nothing to tell.
+    fn about(&self) -> String {
+        String::new()
+    }
 
     /// Forgets all state of earlier calls. Precedes every scenario: state lives inside one only.
     fn reset(&mut self);
@@ -141,15 +152,38 @@ pub struct Descriptor {
     pub contract: Contract,
     /// Can it look for races?
     pub finds_races: bool,
-    /// Does it take `--kernel`?
-    pub takes_kernel: bool,
+    /// What it takes in the place of the project's kernels.
+    pub takes: Takes,
+    here_is: fn() -> Result<Option<String>, OpenError>,
     open: fn(&Choice) -> Result<Box<dyn Backend>, OpenError>,
     /// In this process, as a worker serves it.
     open_here: fn(&Choice) -> Result<Box<dyn Backend>, OpenError>,
 }
 
-/// Every backend; the first is the default.
-pub static BACKENDS: [Descriptor; 2] = [
+impl Descriptor {
+    /// Can it run here? Then with what device and library, where it has any.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn here_is(&self) -> Result<Option<String>, OpenError> {
+        (self.here_is)()
+    }
+}
+
+/// Every backend; the first that can run here is the default.
+pub static BACKENDS: [Descriptor; 3] = [
+    Descriptor {
+        name: "cuda",
+        about: "the project's CUDA kernels on a GPU, in a child process",
+        needs: "an NVIDIA GPU of compute capability 8.0 or more, its driver, and NVRTC 12 or newer",
+        faults: &[],
+        contract: Contract::OWN,
+        finds_races: false,
+        takes: Takes::Folder,
+        here_is: cuda::open::here_is,
+        open: cuda::open::in_child,
+        open_here: cuda::open::here,
+    },
     Descriptor {
         name: "emulator",
         about: "the project's CUDA kernels compiled for the CPU, in a child process",
@@ -157,7 +191,8 @@ pub static BACKENDS: [Descriptor; 2] = [
         faults: &[],
         contract: Contract::OWN,
         finds_races: true,
-        takes_kernel: true,
+        takes: Takes::Libraries,
+        here_is: || Ok(None),
         open: emulator::open::in_child,
         open_here: emulator::open::here,
     },
@@ -168,7 +203,8 @@ pub static BACKENDS: [Descriptor; 2] = [
         faults: &model::FAULTS,
         contract: Contract::OWN,
         finds_races: false,
-        takes_kernel: false,
+        takes: Takes::Nothing,
+        here_is: || Ok(None),
         open: model::open,
         open_here: model::open,
     },
@@ -183,6 +219,9 @@ pub enum OpenError {
     /// The emulated kernels.
     #[error(transparent)]
     Library(#[from] LibraryError),
+    /// The GPU.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
 }
 
 /// A backend to open, with a planted bug or without: what `--backend`, `--fault` and `--kernel` choose.
@@ -192,8 +231,8 @@ pub struct Choice {
     pub descriptor: &'static Descriptor,
     /// The planted bug.
     pub fault: Option<&'static FaultInfo>,
-    /// The user's kernel, compiled.
-    pub kernel: Option<Arc<KernelFile>>,
+    /// Kernels in the place of the project's.
+    pub custom: Option<Arc<Custom>>,
 }
 
 impl Choice {
@@ -212,28 +251,42 @@ impl Choice {
         };
         let faults = || rows.iter().flat_map(|&row| row.faults.iter().map(move |fault| (row, fault)));
         let Some(name) = fault else {
-            return Ok(Choice { descriptor: rows[0], fault: None, kernel: None });
+            // The last needs nothing.
+            let first = rows.iter().find(|row| backend.is_some() || row.here_is().is_ok());
+            let descriptor = first.unwrap_or(&rows[rows.len() - 1]);
+            return Ok(Choice { descriptor, fault: None, custom: None });
         };
         let found = faults().find(|(_, fault)| fault.name == name);
         let (descriptor, fault) =
             found.ok_or_else(|| UnknownName::new("fault", name, faults().map(|(_, fault)| fault.name)))?;
-        Ok(Choice { descriptor, fault: Some(fault), kernel: None })
+        Ok(Choice { descriptor, fault: Some(fault), custom: None })
     }
 
     /// With the user's own source in the place of the kernel source of the same file name. Compiles it.
     ///
     /// # Errors
     /// A backend that takes none, a file that is no kernel source, or what the compiler said.
-    pub fn with_kernel(self, file: &Path) -> Result<Choice, KernelError> {
-        if !self.descriptor.takes_kernel {
-            return Err(KernelError::NotTaken { backend: self.descriptor.name });
-        }
-        Ok(Choice { kernel: Some(Arc::new(KernelFile::compile(file)?)), ..self })
+    pub fn with_kernel(self, file: &Path) -> Result<Choice, CustomError> {
+        let custom = Shop::new(self.descriptor)?.make_of(file)?;
+        Ok(self.with_custom(custom))
     }
 
-    /// With kernels that are compiled already: without the race detector, and with it.
-    pub fn with_libraries(self, plain: PathBuf, race: PathBuf) -> Choice {
-        Choice { kernel: Some(Arc::new(KernelFile::compiled(plain, race))), ..self }
+    /// With other kernels, which were made for this backend.
+    pub fn with_custom(self, custom: Custom) -> Choice {
+        Choice { custom: Some(Arc::new(custom)), ..self }
+    }
+
+    /// With the device and the library that it runs on, where it has any: what a log should say.
+    pub fn with_device(&self) -> String {
+        match self.device() {
+            Some(device) => format!("{self} ({device})"),
+            None => self.to_string(),
+        }
+    }
+
+    /// The device and the library that it runs on.
+    pub fn device(&self) -> Option<String> {
+        self.descriptor.here_is().ok().flatten()
     }
 
     /// Opens it.
@@ -264,8 +317,8 @@ impl Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.descriptor.name)?;
-        if let Some(kernel) = &self.kernel {
-            write!(f, " with the kernel {}", kernel.file().display().to_string().escape_debug())?;
+        if let Some(custom) = &self.custom {
+            write!(f, " with the kernel {}", custom.label().display().to_string().escape_debug())?;
         }
         self.fault.map_or(Ok(()), |fault| write!(f, " with the planted fault {}", fault.name))
     }
@@ -294,13 +347,14 @@ mod tests {
     #[test]
     fn names_are_found_with_their_defaults() {
         let find = |backend, fault| Choice::find(backend, fault).map(|choice| choice.to_string());
-        assert_eq!(find(None, None).unwrap(), "emulator");
+        let default = if BACKENDS[0].here_is().is_ok() { "cuda" } else { "emulator" };
+        assert_eq!(find(None, None).unwrap(), default);
         assert_eq!(find(Some("model"), None).unwrap(), "model");
         assert_eq!(find(None, Some("dq-scale")).unwrap(), "model with the planted fault dq-scale");
         assert!(find(None, Some("x")).unwrap_err().to_string().contains("known: "));
         let unknown = find(Some("emulator"), Some("dq-scale")).unwrap_err();
         assert_eq!(unknown.to_string(), "unknown fault 'dq-scale'; known: none");
         let unknown = find(Some("x"), None).unwrap_err();
-        assert_eq!(unknown.to_string(), "unknown backend 'x'; known: emulator, model");
+        assert_eq!(unknown.to_string(), "unknown backend 'x'; known: cuda, emulator, model");
     }
 }

@@ -155,6 +155,7 @@ fn backend_fault(call: usize, failure: Failure, detail: String) -> Finding {
         Failure::Crash => Kind::Crash,
         Failure::Hang => Kind::Hang,
         Failure::Error => Kind::Error,
+        Failure::DeviceFault => Kind::DeviceFault,
     };
     Finding { call, tensor: None, kind, at: None, got: f64::NAN, want: 0.0, bound: 0.0, note: detail }
 }

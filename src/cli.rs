@@ -8,8 +8,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Choice;
 
+mod bench;
 mod commands;
 mod fuzz;
+mod kernels;
 mod mutants;
 mod out;
 mod stop;
@@ -41,8 +43,12 @@ pub enum Command {
     Replay(Replay),
     /// Find the smallest case that fails as this one does.
     Shrink(Check),
-    /// Plant bugs in the emulated kernels, one at a time, and see whether a campaign finds each.
+    /// Plant bugs in the project's kernels, one at a time, and see whether a campaign finds each.
     Mutants(Mutants),
+    /// Compile the project's kernels for GPUs, whether one is here or not, and print what they take of it.
+    Kernels(Kernels),
+    /// Time the project's kernels on the GPU.
+    Bench(Bench),
     /// List the backends, what each needs, and the faults that can be planted in it.
     Backends,
     /// Serve a backend over the worker protocol: what another thd-fuzz starts as its child.
@@ -54,7 +60,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct BackendArgs {
     /// The backend, one of those that `thd-fuzz backends` lists; without it, the first that has the
-    /// fault of --fault, or the first of all.
+    /// fault of --fault, or the first that can run here: a GPU where there is one.
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// Plant a fault in the backend, to see the harness find it.
@@ -69,9 +75,10 @@ impl BackendArgs {
     /// Looks the names up and compiles the kernel.
     ///
     /// # Errors
-    /// A name that is in no table, or a kernel that does not compile.
+    /// A name that is in no table, a backend that cannot run here, or a kernel that does not compile.
     pub fn choice(&self) -> anyhow::Result<Choice> {
         let choice = Choice::find(self.backend.as_deref(), self.fault.as_deref())?;
+        choice.descriptor.here_is()?;
         Ok(match &self.kernel {
             Some(file) => choice.with_kernel(file)?,
             None => choice,
@@ -150,6 +157,9 @@ a fault of thd-fuzz itself.\nA list is code: what it puts into the kernels is co
 pub struct Mutants {
     /// Lists of mutants, files or folders of them; without one, the project's own.
     pub paths: Vec<PathBuf>,
+    /// The backend that runs them: emulator, or cuda, which sees no races.
+    #[arg(long, value_name = "NAME", default_value = "emulator")]
+    pub backend: String,
     /// Most cases for each mutant.
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     pub cases: u64,
@@ -170,6 +180,40 @@ pub struct Mutants {
     pub format: Format,
 }
 
+/// `kernels`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 compiled, and as in the file of --check; 1 it differs; 2 no compiler, \
+or one of another version than the file's."
+)]
+pub struct Kernels {
+    /// For these architectures.
+    #[arg(long = "arch", value_name = "SM,..", value_delimiter = ',', default_value = ARCHITECTURES)]
+    pub architectures: Vec<String>,
+    /// Compare with a table that was printed before.
+    #[arg(long, value_name = "FILE")]
+    pub check: Option<PathBuf>,
+}
+
+/// Those that the kernels are written for.
+const ARCHITECTURES: &str = "sm_80,sm_86,sm_89,sm_90,sm_100,sm_120";
+
+/// `bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// The case, in the notation of docs/notation.md; quote it for the shell.
+    pub case: String,
+    /// Repeats that count; some come before.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub repeats: usize,
+    /// Time this kernel source, say backward.cu, in the place of the project's file of that name.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+}
+
 /// `worker`.
 #[derive(Debug, Args)]
 pub struct Worker {
@@ -185,6 +229,9 @@ pub struct Worker {
     /// The same with the race detector.
     #[arg(long, value_name = "PATH", requires = "library")]
     pub race_library: Option<PathBuf>,
+    /// Kernel sources for a GPU, in the place of those that are built in.
+    #[arg(long, value_name = "DIR")]
+    pub sources: Option<PathBuf>,
 }
 
 fn some_time(text: &str) -> Result<Duration, String> {

@@ -1,6 +1,7 @@
 //! Findings and tables as text: rendering only.
 
 pub mod json;
+pub mod kernels;
 pub mod mutants;
 pub mod terminal;
 
@@ -13,7 +14,7 @@ use crate::case::Scenario;
 /// quotes keep a shell away from all of it.
 pub fn replay_command(scenario: &Scenario, choice: &Choice) -> String {
     let fault = choice.fault.map(|fault| format!(" --fault {}", fault.name)).unwrap_or_default();
-    let kernel = choice.kernel.as_ref().map(|kernel| format!(" --kernel {}", word(kernel.file())));
+    let kernel = choice.custom.as_ref().map(|custom| format!(" --kernel {}", word(custom.label())));
     let kernel = kernel.unwrap_or_default();
     format!("thd-fuzz check '{scenario}' --backend {}{fault}{kernel}", choice.descriptor.name)
 }

@@ -207,8 +207,7 @@ fn address<T>(list: &[T]) -> u64 {
 
 fn tensor_param(tensor: &Tensor, data: u64) -> TensorParam {
     assert!(data.is_multiple_of(16), "allocations of a kilobyte and more are aligned to 16 bytes");
-    let (heads, dim) = (tensor.heads as i64, tensor.dim as i64);
-    TensorParam { data, row_stride: heads * dim, head_stride: dim }
+    TensorParam::packed(data, tensor.heads, tensor.dim)
 }
 
 fn params(inputs: &Inputs, lists: &WorkLists, outputs: &mut Outputs, workspace: &mut Workspace) -> Params {

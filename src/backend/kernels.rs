@@ -48,16 +48,32 @@ pub struct Replacement {
 /// # Errors
 /// Whatever the file system says, or a replacement of a file that is no kernel source.
 pub fn write_to(folder: &Path, replacements: &[Replacement]) -> io::Result<()> {
-    let known = |name: &str| KERNELS.iter().any(|source| source.name == name);
-    if let Some(stranger) = replacements.iter().find(|r| !known(&r.name)) {
-        let names = KERNELS.map(|source| source.name).join(", ");
-        let message = format!("'{}' is no kernel source; those are {names}", stranger.name.escape_debug());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
+    no_stranger(replacements)?;
     fs::create_dir_all(folder.join("emulator"))?;
     for source in KERNELS.iter().chain(&EMULATOR) {
-        let replaced = replacements.iter().find(|r| r.name == source.name);
-        fs::write(folder.join(source.name), replaced.map_or(source.text, |r| &r.text))?;
+        fs::write(folder.join(source.name), text_of(source, replacements))?;
     }
     Ok(())
+}
+
+/// The kernels as one text, in order, each line told by its own file and number.
+///
+/// # Errors
+/// A replacement of a file that is no kernel source.
+pub fn joined(replacements: &[Replacement]) -> io::Result<String> {
+    no_stranger(replacements)?;
+    let part = |source: &Source| format!("#line 1 \"{}\"\n{}\n", source.name, text_of(source, replacements));
+    Ok(KERNELS.iter().map(part).collect())
+}
+
+fn text_of<'a>(source: &Source, replacements: &'a [Replacement]) -> &'a str {
+    replacements.iter().find(|r| r.name == source.name).map_or(source.text, |r| &r.text)
+}
+
+fn no_stranger(replacements: &[Replacement]) -> io::Result<()> {
+    let known = |name: &str| KERNELS.iter().any(|source| source.name == name);
+    let Some(stranger) = replacements.iter().find(|r| !known(&r.name)) else { return Ok(()) };
+    let names = KERNELS.map(|source| source.name).join(", ");
+    let message = format!("'{}' is no kernel source; those are {names}", stranger.name.escape_debug());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }

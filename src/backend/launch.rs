@@ -12,7 +12,7 @@ pub const TILE: usize = 64;
 /// Threads of every block.
 pub const THREADS: u32 = 128;
 /// Head dims that the kernels are compiled for.
-const HEAD_DIMS: [u32; 4] = [32, 64, 96, 128];
+pub const HEAD_DIMS: [u32; 4] = [32, 64, 96, 128];
 /// A CUDA grid's limit in y, which counts heads.
 const MAX_GRID_Y: u32 = 65_535;
 /// Dead rows that one block clears.
@@ -31,7 +31,7 @@ pub fn supports(case: &Case) -> Support {
 }
 
 /// The compiled head dim that a case runs in.
-fn head_dim(case: &Case) -> Option<u32> {
+pub fn head_dim(case: &Case) -> Option<u32> {
     let dim = case.dims.qk.max(case.dims.v);
     HEAD_DIMS.into_iter().find(|&compiled| compiled >= dim)
 }

@@ -21,6 +21,13 @@ pub struct TensorParam {
     pub head_stride: i64,
 }
 
+impl TensorParam {
+    /// Of a tensor whose rows follow each other without gaps.
+    pub fn packed(data: Address, heads: usize, columns: usize) -> TensorParam {
+        TensorParam { data, row_stride: (heads * columns) as i64, head_stride: columns as i64 }
+    }
+}
+
 /// One unit of work: tile `index` of sequence `sequence`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +104,37 @@ impl Params {
             scale: case.softmax_scale() as f32,
             ..Params::default()
         }
+    }
+
+    /// With every address moved by `base`: from an offset in a piece of memory to where that lies.
+    #[must_use]
+    pub fn moved(mut self, base: Address) -> Params {
+        let lists = [
+            &mut self.q_offset,
+            &mut self.kv_offset,
+            &mut self.q_len,
+            &mut self.kv_len,
+            &mut self.q_tiles,
+            &mut self.kv_tiles,
+            &mut self.q_dead,
+            &mut self.kv_dead,
+        ];
+        lists.into_iter().for_each(|address| *address += base);
+        let tensors = [
+            &mut self.q,
+            &mut self.k,
+            &mut self.v,
+            &mut self.o,
+            &mut self.lse,
+            &mut self.d_o,
+            &mut self.delta,
+            &mut self.dq_acc,
+            &mut self.dq,
+            &mut self.dk,
+            &mut self.dv,
+        ];
+        tensors.into_iter().for_each(|tensor| tensor.data += base);
+        self
     }
 
     /// The bytes that a launch takes.

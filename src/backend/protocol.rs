@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | `outputs` | `guards`: JSON, name to index of the first broken guard element; `races`: JSON list of sentences | `o lse dq dk dv` |
 //! | `refused` | `reason`: the backend does not do such cases | |
-//! | `fault` | `kind` (`error`, `hang`), `detail`: the backend failed, the worker lives | |
+//! | `fault` | `kind` (`error`, `hang`, `device-fault`), `detail`: the backend failed, the worker lives; after `device-fault` it is replaced | |
 //! | `failure` | `detail`: the worker itself is at fault, not the backend | |
 //!
 //! Tensors are `[rows, heads, columns]` in storage, dead rows included, in the case's dtype; `lse` is
@@ -30,7 +30,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Run};
+use super::{Answer, Failure, Run};
 use crate::case::{Case, limits};
 use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
@@ -180,14 +180,18 @@ pub enum Reply {
     Refused(String),
     /// The backend failed.
     Fault {
-        /// It hung; else it said that something is wrong.
-        hang: bool,
+        /// How; a crash nobody tells.
+        kind: Failure,
         /// What it said.
         detail: String,
     },
     /// The worker is at fault.
     Failure(String),
 }
+
+/// How a worker names the failures that it outlives.
+const KINDS: [(&str, Failure); 3] =
+    [("error", Failure::Error), ("hang", Failure::Hang), ("device-fault", Failure::DeviceFault)];
 
 const NAMES: [&str; 5] = ["o", "lse", "dq", "dk", "dv"];
 
@@ -199,8 +203,9 @@ impl Reply {
             Reply::Outputs(answer) => outputs_message(answer),
             Reply::Refused(reason) => text("refused", "reason", reason),
             Reply::Failure(detail) => text("failure", "detail", detail),
-            Reply::Fault { hang, detail } => {
-                let kind = if *hang { "hang" } else { "error" };
+            Reply::Fault { kind, detail } => {
+                let named = KINDS.iter().find(|(_, failure)| failure == kind);
+                let kind = named.map_or("error", |(name, _)| name);
                 text("fault", "detail", detail).with("kind", kind.to_string())
             }
         }
@@ -216,12 +221,12 @@ impl Reply {
             "outputs" => decode_outputs(&parsed, run, case),
             "refused" => parsed.sentence("reason").map(Reply::Refused),
             "failure" => parsed.sentence("detail").map(Reply::Failure),
-            "fault" => match parsed.text("kind")? {
-                kind @ ("error" | "hang") => {
-                    Ok(Reply::Fault { hang: kind == "hang", detail: parsed.sentence("detail")? })
-                }
-                _ => Err(parsed.bad("kind", "error or hang")),
-            },
+            "fault" => {
+                let name = parsed.text("kind")?;
+                let known = KINDS.iter().find(|(known, _)| *known == name);
+                let (_, kind) = known.ok_or_else(|| parsed.bad("kind", "error, hang or device-fault"))?;
+                Ok(Reply::Fault { kind: *kind, detail: parsed.sentence("detail")? })
+            }
             _ => Err(parsed.unexpected("outputs, refused, fault or failure")),
         }
     }

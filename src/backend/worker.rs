@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::emulator::open::KernelFile;
+use super::custom::Custom;
 use super::launch::TILE;
 use super::protocol::{self, Hello, Message, Reply, Request};
 use super::{Answer, Backend, Failure, Patience, Run, RunError, Support};
@@ -100,7 +100,7 @@ pub struct Worker {
     /// with the scenario.
     doubtful: bool,
     /// Files that the child opens when it starts.
-    kernel: Option<Arc<KernelFile>>,
+    custom: Option<Arc<Custom>>,
 }
 
 impl Worker {
@@ -115,7 +115,7 @@ impl Worker {
             hello: None,
             reset: true,
             doubtful: false,
-            kernel: None,
+            custom: None,
         }
     }
 
@@ -128,8 +128,8 @@ impl Worker {
 
     /// With files that must be there as long as it is.
     #[must_use]
-    pub fn keeping(mut self, kernel: Option<Arc<KernelFile>>) -> Worker {
-        self.kernel = kernel;
+    pub fn keeping(mut self, custom: Option<Arc<Custom>>) -> Worker {
+        self.custom = custom;
         self
     }
 
@@ -219,9 +219,12 @@ impl Backend for Worker {
             }
             Reply::Refused(reason) => Err(RunError::Refused(reason)),
             Reply::Failure(detail) => Err(self.at_fault(&detail)),
-            Reply::Fault { hang, detail } => {
+            Reply::Fault { kind, detail } => {
                 self.doubtful = true;
-                let kind = if hang { Failure::Hang } else { Failure::Error };
+                if kind == Failure::DeviceFault {
+                    // Whatever else it is asked, its device gives the same answer.
+                    self.child = None;
+                }
                 Err(RunError::Fault { kind, detail })
             }
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::out::{self, Closed, settle};
-use super::{Check, Cli, Command, Format, Replay, Status, fuzz, mutants, stop, worker};
+use super::{Check, Cli, Command, Format, Replay, Status, bench, fuzz, kernels, mutants, stop, worker};
 use crate::backend::{BACKENDS, Choice};
 use crate::campaign::{self, ShrinkOutcome, Summary};
 use crate::case::Scenario;
@@ -24,6 +24,8 @@ pub fn run(cli: Cli) -> anyhow::Result<Status> {
         Command::Shrink(args) => shrink_one(&args),
         Command::Replay(args) => replay(&args),
         Command::Mutants(args) => mutants::run(&args),
+        Command::Kernels(args) => kernels::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Worker(args) => worker::serve(&args),
         Command::Backends => Ok(settle(backends(), Status::Clean)),
     }
@@ -56,7 +58,10 @@ fn check_one(args: &Check) -> anyhow::Result<Status> {
         }
         Outcome::Judged(report) => {
             summary.stats.add(&scenario, &report);
-            let mut lines = vec![format!("{scenario} on {choice}\n"), terminal::table(&scenario, &report)];
+            let mut lines = vec![
+                format!("{scenario} on {}\n", choice.with_device()),
+                terminal::table(&scenario, &report),
+            ];
             lines.extend(report.findings.iter().map(terminal::finding));
             (lines, report.findings)
         }
@@ -178,8 +183,9 @@ fn replay_lines(
 fn replay_summary(summary: &Summary, unreadable: usize, choice: &Choice) -> String {
     let stats = &summary.stats;
     format!(
-        "{} cases on {choice}: {} passed, {} failed, {} refused, {unreadable} files unreadable",
+        "{} cases on {}: {} passed, {} failed, {} refused, {unreadable} files unreadable",
         stats.cases + stats.refused.values().sum::<u64>(),
+        choice.with_device(),
         stats.cases - stats.failing,
         stats.failing,
         stats.refused.values().sum::<u64>(),
@@ -189,6 +195,11 @@ fn replay_summary(summary: &Summary, unreadable: usize, choice: &Choice) -> Stri
 fn backends() -> Result<(), Closed> {
     for row in &BACKENDS {
         out::line(&format!("{}\n  {}\n  needs: {}", row.name, row.about, row.needs))?;
+        match row.here_is() {
+            Ok(None) => {}
+            Ok(Some(device)) => out::line(&format!("  here: {device}"))?,
+            Err(why) => out::line(&format!("  not here: {why}"))?,
+        }
         if !row.faults.is_empty() {
             out::line("  faults that --fault plants, with the case each shrinks to:")?;
         }

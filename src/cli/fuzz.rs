@@ -40,7 +40,7 @@ pub(super) fn run(args: &Fuzz) -> anyhow::Result<Status> {
     };
     let json = args.format == Format::Json;
     let progress = Progress::new(json);
-    progress.warn(&format!("fuzzing {choice}, seed {seed}"));
+    progress.warn(&format!("fuzzing {}, seed {seed}", choice.with_device()));
     let mut teller =
         Teller { args, choice: &choice, stop: &stop, progress, status: Status::Clean, first: None };
     let (summary, result) = campaign::run(&settings, |event| teller.hear(event));
@@ -123,7 +123,7 @@ impl Teller<'_> {
             found: Some(FoundBy {
                 backend: self.choice.descriptor.name.to_string(),
                 fault: self.choice.fault.map(|fault| fault.name.to_string()),
-                kernel: self.choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
+                kernel: self.choice.custom.as_ref().map(|custom| custom.label().display().to_string()),
                 oracle: lead.kind.oracle().to_string(),
                 tensor: lead.tensor.map(|tensor| tensor.name().to_string()),
                 kind: lead.kind.name(),

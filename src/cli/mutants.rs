@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::out::{self, settle};
 use super::{Format, Mutants, Status, stop};
+use crate::backend::Choice;
 use crate::mutants::{HuntError, Hunted, Plan, Verdict, hunt_all, list};
 use crate::report::mutants as report;
 
@@ -14,7 +15,15 @@ pub(super) fn run(args: &Mutants) -> anyhow::Result<Status> {
     let stop = stop::flag()?;
     let start = Instant::now();
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let plan = Plan { cases: args.cases, seed: args.seed, jobs, shrinks: !args.no_shrink, stop: &stop };
+    let choice = Choice::find(Some(&args.backend), None)?;
+    let plan = Plan {
+        choice: &choice,
+        cases: args.cases,
+        seed: args.seed,
+        jobs,
+        shrinks: !args.no_shrink,
+        stop: &stop,
+    };
     let json = args.format == Format::Json;
     let mut printed = if json { Ok(()) } else { out::line(&report::header()) };
     let all = hunt_all(&mutants, &plan, |hunted| {
@@ -34,7 +43,7 @@ pub(super) fn run(args: &Mutants) -> anyhow::Result<Status> {
     let seconds = start.elapsed().as_secs_f64();
     let text = match json {
         true => report::json_summary(hunted(), plan.seed, plan.cases, seconds),
-        false => report::summary(hunted(), plan.seed, seconds),
+        false => report::summary(hunted(), &choice, plan.seed, seconds),
     };
     let missing = all.len() < mutants.len();
     let status = all.iter().map(status).max().unwrap_or(Status::Clean);
@@ -45,7 +54,7 @@ pub(super) fn run(args: &Mutants) -> anyhow::Result<Status> {
 /// A survivor is what this command looks for; a list that is wrong is a fault of ours.
 fn status(hunted: &Result<Hunted, HuntError>) -> Status {
     match hunted.as_ref().map(|hunted| hunted.verdict) {
-        Ok(Verdict::Found | Verdict::Equivalent) => Status::Clean,
+        Ok(Verdict::Found | Verdict::Equivalent | Verdict::Beyond) => Status::Clean,
         Ok(Verdict::Survived | Verdict::Stopped) => Status::Finding,
         Ok(Verdict::Refuted) | Err(_) => Status::Fault,
     }

@@ -6,6 +6,7 @@ use std::os::fd::FromRawFd;
 use anyhow::{Context, bail};
 
 use super::{Status, Worker};
+use crate::backend::custom::Custom;
 use crate::backend::{Choice, protocol, worker};
 
 /// Serves a backend until nobody asks any more.
@@ -13,7 +14,10 @@ pub(super) fn serve(args: &Worker) -> anyhow::Result<Status> {
     let (requests, answers) = (pipe(protocol::REQUESTS)?, pipe(protocol::ANSWERS)?);
     let mut choice = Choice::find(Some(&args.backend), args.fault.as_deref())?;
     if let (Some(plain), Some(race)) = (&args.library, &args.race_library) {
-        choice = choice.with_libraries(plain.clone(), race.clone());
+        choice = choice.with_custom(Custom::libraries(plain.clone(), race.clone()));
+    }
+    if let Some(folder) = &args.sources {
+        choice = choice.with_custom(Custom::folder(folder.clone()));
     }
     let mut backend = choice.open_here()?;
     worker::serve(choice.descriptor.name, &mut *backend, requests, answers)?;

@@ -1,14 +1,14 @@
 //! The hunt: each mutant is compiled and a campaign runs on it, in a child process, until its first
 //! finding.
 
-use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::list::{ListError, Mutant, Shows};
-use crate::backend::emulator::library::{LibraryError, Workshop};
-use crate::backend::{Choice, UnknownName};
+use crate::backend::Choice;
+use crate::backend::custom::{CustomError, Shop};
 use crate::campaign::{CampaignError, Found, Settings, first_finding};
 use crate::generate::Budget;
 
@@ -18,6 +18,8 @@ const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000 };
 
 /// How to hunt.
 pub struct Plan<'a> {
+    /// The backend that runs the kernels.
+    pub choice: &'a Choice,
     /// Most cases for each mutant.
     pub cases: u64,
     /// Seed of the campaigns: all mutants see the same cases.
@@ -39,6 +41,8 @@ pub enum Verdict {
     Survived,
     /// It was not, and cannot be.
     Equivalent,
+    /// It was not, and this backend cannot be relied on to show it: the emulator does.
+    Beyond,
     /// It was found though the list has a proof that it cannot be.
     Refuted,
     /// The hunt was stopped before its end.
@@ -52,6 +56,7 @@ impl Verdict {
             Verdict::Found => "found",
             Verdict::Survived => "SURVIVED",
             Verdict::Equivalent => "equivalent",
+            Verdict::Beyond => "beyond",
             Verdict::Refuted => "REFUTED",
             Verdict::Stopped => "stopped",
         }
@@ -100,10 +105,7 @@ pub enum HuntFault {
     List(#[from] ListError),
     /// It does not compile.
     #[error(transparent)]
-    Library(#[from] LibraryError),
-    /// There is no emulator.
-    #[error(transparent)]
-    Choice(#[from] UnknownName),
+    Custom(#[from] CustomError),
     /// The campaign.
     #[error(transparent)]
     Campaign(#[from] CampaignError),
@@ -113,24 +115,24 @@ pub enum HuntFault {
 /// ends; the result is in the order of the list, without those that were not begun before the stop.
 ///
 /// # Errors
-/// No folder to compile in.
+/// A backend that takes no kernels, or no folder to compile in.
 pub fn hunt_all(
     mutants: &[Mutant],
     plan: &Plan,
     mut tell: impl FnMut(&Result<Hunted, HuntError>),
-) -> Result<Vec<Result<Hunted, HuntError>>, LibraryError> {
-    let workshop = Workshop::new()?;
+) -> Result<Vec<Result<Hunted, HuntError>>, CustomError> {
+    let shop = Shop::new(plan.choice.descriptor)?;
     let next = AtomicUsize::new(0);
     let (sender, ended) = channel();
     let mut all: Vec<_> = std::iter::repeat_with(|| None).take(mutants.len()).collect();
     std::thread::scope(|scope| {
         for _ in 0..plan.jobs.clamp(1, mutants.len().max(1)) {
-            let (sender, workshop, next) = (sender.clone(), &workshop, &next);
+            let (sender, shop, next) = (sender.clone(), &shop, &next);
             scope.spawn(move || {
                 while !plan.stop.load(Ordering::Relaxed) {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(mutant) = mutants.get(at) else { break };
-                    let hunted = hunt(mutant, workshop, plan)
+                    let hunted = hunt(mutant, shop, plan)
                         .map_err(|fault| HuntError { mutant: mutant.name.clone(), fault });
                     if sender.send((at, hunted)).is_err() {
                         break;
@@ -147,11 +149,12 @@ pub fn hunt_all(
     Ok(all.into_iter().flatten().collect())
 }
 
-fn hunt(mutant: &Mutant, workshop: &Workshop, plan: &Plan) -> Result<Hunted, HuntFault> {
+fn hunt(mutant: &Mutant, shop: &Shop, plan: &Plan) -> Result<Hunted, HuntFault> {
     let start = Instant::now();
-    let (plain, race) = workshop.build_both(&[mutant.replacement()?])?;
+    let custom = shop.make(Path::new(&mutant.name), &[mutant.replacement()?])?;
     let compiling = start.elapsed();
-    let choice = Choice::find(Some("emulator"), None)?.with_libraries(plain.clone(), race.clone());
+    let choice = plan.choice.clone().with_custom(custom);
+    let sees_races = choice.descriptor.finds_races;
     let settings = Settings {
         choice,
         seed: plan.seed,
@@ -162,12 +165,12 @@ fn hunt(mutant: &Mutant, workshop: &Workshop, plan: &Plan) -> Result<Hunted, Hun
         stop: plan.stop,
     };
     let first = first_finding(&settings, plan.shrinks)?;
-    // None is kept longer than its hunt; one that stays goes with the workshop.
-    let _ = (fs::remove_file(plain), fs::remove_file(race));
     let verdict = match (&first.found, &mutant.equivalent) {
         (Some(_), None) => Verdict::Found,
         (Some(_), Some(_)) => Verdict::Refuted,
         (None, _) if first.tried < plan.cases => Verdict::Stopped,
+        // What needs a race to be seen shows on a GPU where the GPU pleases.
+        (None, None) if !sees_races && (!mutant.gpu || mutant.shows == Shows::Race) => Verdict::Beyond,
         (None, None) => Verdict::Survived,
         (None, Some(_)) => Verdict::Equivalent,
     };

@@ -45,7 +45,7 @@ impl Shows {
     /// What a finding of this kind shows.
     pub fn of(kind: Kind) -> Shows {
         match kind {
-            Kind::Crash | Kind::Error => Shows::Crash,
+            Kind::Crash | Kind::DeviceFault | Kind::Error => Shows::Crash,
             Kind::Hang => Shows::Hang,
             Kind::Race => Shows::Race,
             _ => Shows::Values,

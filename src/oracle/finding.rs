@@ -33,6 +33,8 @@ impl fmt::Display for Coord {
 pub enum Kind {
     /// The backend's process died.
     Crash,
+    /// The device that the backend runs on stopped at a fault.
+    DeviceFault,
     /// The backend did not answer in time.
     Hang,
     /// The backend answered with an error status.
@@ -61,7 +63,7 @@ impl Kind {
     /// The oracle that reports it; "backend" for the backend's own faults.
     pub fn oracle(self) -> &'static str {
         match self {
-            Kind::Crash | Kind::Hang | Kind::Error => "backend",
+            Kind::Crash | Kind::DeviceFault | Kind::Hang | Kind::Error => "backend",
             Kind::Unwritten | Kind::DeadRow | Kind::Guard | Kind::NonFinite => "hygiene",
             Kind::Forward | Kind::Backward | Kind::Chain => "bound",
             Kind::Law(_) => "laws",
@@ -73,6 +75,7 @@ impl Kind {
     pub fn name(self) -> String {
         match self {
             Kind::Crash => "crash".into(),
+            Kind::DeviceFault => "device-fault".into(),
             Kind::Hang => "hang".into(),
             Kind::Error => "error".into(),
             Kind::Unwritten => "unwritten".into(),
@@ -93,6 +96,7 @@ impl Kind {
     fn class(self) -> Class {
         match self {
             Kind::Crash => Class::Crash,
+            Kind::DeviceFault => Class::DeviceFault,
             Kind::Hang => Class::Hang,
             Kind::Error => Class::Error,
             Kind::Unwritten => Class::Unwritten,
@@ -108,6 +112,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Class {
     Crash,
+    DeviceFault,
     Hang,
     Error,
     Unwritten,

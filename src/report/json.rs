@@ -34,6 +34,7 @@ struct FindingLine<'a> {
 struct SummaryLine<'a> {
     r#type: &'static str,
     backend: &'a str,
+    device: Option<String>,
     fault: Option<&'a str>,
     kernel: Option<String>,
     seed: Option<u64>,
@@ -85,7 +86,7 @@ fn line(
         note: &lead.note,
         backend: choice.descriptor.name,
         fault: choice.fault.map(|fault| fault.name),
-        kernel: choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
+        kernel: choice.custom.as_ref().map(|custom| custom.label().display().to_string()),
         runs,
         one_minimal,
         recurred,
@@ -99,8 +100,9 @@ pub fn summary(summary: &Summary, findings: usize, seed: Option<u64>, choice: &C
     to_json(&SummaryLine {
         r#type: "summary",
         backend: choice.descriptor.name,
+        device: choice.device(),
         fault: choice.fault.map(|fault| fault.name),
-        kernel: choice.kernel.as_ref().map(|kernel| kernel.file().display().to_string()),
+        kernel: choice.custom.as_ref().map(|custom| custom.label().display().to_string()),
         seed,
         cases: stats.cases,
         findings,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use crate::backend::Choice;
 use crate::campaign::Found;
 use crate::mutants::{Hunted, Verdict};
 use crate::outputs::Output;
@@ -48,14 +49,21 @@ fn finding(found: &Found) -> String {
 }
 
 /// How many of each verdict, in a sentence.
-pub fn summary<'a>(hunted: impl Iterator<Item = &'a Hunted>, seed: u64, seconds: f64) -> String {
+pub fn summary<'a>(
+    hunted: impl Iterator<Item = &'a Hunted>,
+    choice: &Choice,
+    seed: u64,
+    seconds: f64,
+) -> String {
     let counts = Counts::of(hunted);
     let mut text = format!(
-        "{} of {} mutants found, seed {seed}, {seconds:.0} s",
+        "{} of {} mutants found on {}, seed {seed}, {seconds:.0} s",
         counts.found,
-        counts.hunted - counts.equivalent
+        counts.hunted - counts.equivalent - counts.beyond,
+        choice.with_device()
     );
     let others = [
+        (counts.beyond, "of races that this backend does not see"),
         (counts.survived, "survived"),
         (counts.equivalent, "equivalent, as proved"),
         (counts.refuted, "found though proved equivalent"),
@@ -73,6 +81,7 @@ struct Counts {
     found: usize,
     survived: usize,
     equivalent: usize,
+    beyond: usize,
     refuted: usize,
     stopped: usize,
 }
@@ -86,6 +95,7 @@ impl Counts {
                 Verdict::Found => &mut counts.found,
                 Verdict::Survived => &mut counts.survived,
                 Verdict::Equivalent => &mut counts.equivalent,
+                Verdict::Beyond => &mut counts.beyond,
                 Verdict::Refuted => &mut counts.refuted,
                 Verdict::Stopped => &mut counts.stopped,
             } += 1;

@@ -124,8 +124,9 @@ pub fn found(found: &Found, choice: &Choice) -> String {
 pub fn summary(summary: &Summary, choice: &Choice, seed: u64) -> String {
     let Summary { stats, found, elapsed } = summary;
     let mut text = format!(
-        "{} on {choice}, seed {seed}: {} in {:.1} s ({:.1} cases/s), {} ({} failing)\n{stats}",
+        "{} on {}, seed {seed}: {} in {:.1} s ({:.1} cases/s), {} ({} failing)\n{stats}",
         if found.is_empty() { "clean" } else { "NOT CLEAN" },
+        choice.with_device(),
         plural(stats.cases, "case"),
         elapsed.as_secs_f64(),
         summary.cases_per_second(),

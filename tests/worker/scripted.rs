@@ -45,7 +45,7 @@ fn messages() -> tempfile::TempDir {
     save("wrong-shape", &frame(Reply::Outputs(Box::new(other_case)).message()));
     save("no-tensors", &frame(Message::new("outputs").with("guards", "{}".into())));
     save("failure", &frame(Reply::Failure("a panic: so\u{1b} it is".into()).message()));
-    save("hang", &frame(Reply::Fault { hang: true, detail: "4 switches".into() }.message()));
+    save("hang", &frame(Reply::Fault { kind: Failure::Hang, detail: "4 switches".into() }.message()));
     folder
 }
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::backend::protocol::{self, Hello, Message, ProtocolError, Reply, Request};
-use crate::backend::{Backend, Failure, Run, RunError};
+use crate::backend::{Backend, Run, RunError};
 use crate::inputs::Inputs;
 
 /// Answers requests until they end.
@@ -26,7 +26,7 @@ pub fn serve(
         };
         drop(bytes);
         match request {
-            Request::Hello(_) => protocol::write_frame(&mut answers, Hello::ours(name).message())?,
+            Request::Hello(_) => protocol::write_frame(&mut answers, hello(name, backend).message())?,
             Request::Reset => backend.reset(),
             Request::Run(run, inputs) => {
                 let reply = answer(backend, run, &inputs);
@@ -38,12 +38,21 @@ pub fn serve(
     Ok(())
 }
 
+fn hello(name: &str, backend: &dyn Backend) -> Hello {
+    let mut hello = Hello::ours(name);
+    let about = backend.about();
+    if !about.is_empty() {
+        hello.about.push_str(&format!("; {about}"));
+    }
+    hello
+}
+
 fn answer(backend: &mut dyn Backend, run: Run, inputs: &Inputs) -> Reply {
     match catch_unwind(AssertUnwindSafe(|| backend.run(run, inputs))) {
         Ok(Ok(answer)) => Reply::Outputs(Box::new(answer)),
         Ok(Err(RunError::Refused(reason))) => Reply::Refused(reason),
         Ok(Err(RunError::Harness(detail))) => Reply::Failure(detail),
-        Ok(Err(RunError::Fault { kind, detail })) => Reply::Fault { hang: kind == Failure::Hang, detail },
+        Ok(Err(RunError::Fault { kind, detail })) => Reply::Fault { kind, detail },
         Err(panic) => Reply::Failure(format!("a panic: {}", text(&*panic))),
     }
 }
