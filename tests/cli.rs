@@ -161,7 +161,7 @@ const FINDING_FIELDS: [&str; 18] = [
     "type",
     "want",
 ];
-const SUMMARY_FIELDS: [&str; 14] = [
+const SUMMARY_FIELDS: [&str; 15] = [
     "backend",
     "cases",
     "cases_per_second",
