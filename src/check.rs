@@ -1,4 +1,4 @@
-//! Runs a scenario on a backend and asks the oracles: the only place that joins the two.
+//! Runs a scenario on a backend, or on two, and asks the oracles: the only place that joins them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,8 +7,8 @@ use crate::case::{Scenario, limits};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
 use crate::oracle::bound::{self, Measure};
-use crate::oracle::{self, Evidence, Finding, Identity, Judgement, Kind, Truth};
-use crate::outputs::Output;
+use crate::oracle::{self, Agreement, Evidence, Finding, Identity, Judgement, Kind, Truth};
+use crate::outputs::{Output, Outputs};
 
 /// What came of a scenario.
 #[derive(Debug)]
@@ -91,6 +91,26 @@ pub enum HarnessError {
     Open(#[from] OpenError),
 }
 
+/// A backend to check, and how.
+pub struct Side<'a> {
+    /// The backend.
+    pub backend: &'a mut dyn Backend,
+    /// What it promises.
+    pub contract: Contract,
+    /// How it runs.
+    pub run: Run,
+}
+
+/// What came of a scenario on two backends.
+#[derive(Debug)]
+pub struct Both {
+    /// Of each by itself.
+    pub outcomes: [Outcome; 2],
+    /// How their answers compare, over the calls that both answered; `None` where there is no such
+    /// call, and where either refuses.
+    pub agreement: Option<Agreement>,
+}
+
 /// Runs each call of `scenario` as `run` says, and judges it.
 ///
 /// # Errors
@@ -101,45 +121,108 @@ pub fn check(
     contract: Contract,
     run: Run,
 ) -> Result<Outcome, HarnessError> {
-    for case in &scenario.calls {
-        if case.reference_work() > limits::MAX_WORK {
-            return Err(HarnessError::TooMuchWork { work: case.reference_work() });
+    panics_caught(|| {
+        let mut trial = Trial::begin(scenario, Side { backend, contract, run }, 1)?;
+        for (call, case) in scenario.calls.iter().enumerate() {
+            if trial.is_over() {
+                break;
+            }
+            trial.call(call, &Inputs::new(case))?;
         }
-        if case.reference_bytes() > limits::MAX_REFERENCE_BYTES {
-            return Err(HarnessError::TooMuchMemory { bytes: case.reference_bytes() });
-        }
-        if let Support::No(reason) = backend.supports(case) {
-            return Ok(Outcome::Refused(reason));
-        }
-    }
-    let guarded = catch_unwind(AssertUnwindSafe(|| run_calls(scenario, backend, contract, run)));
-    guarded.unwrap_or_else(|panic| Err(HarnessError::Panic(panic_text(&*panic))))
+        Ok(trial.outcome())
+    })
 }
 
-fn run_calls(
-    scenario: &Scenario,
-    backend: &mut dyn Backend,
-    contract: Contract,
-    run: Run,
-) -> Result<Outcome, HarnessError> {
-    backend.reset();
-    let mut report = Report::default();
-    for (call, case) in scenario.calls.iter().enumerate() {
-        let inputs = Inputs::new(case);
-        match backend.run(run, &inputs) {
-            Ok(answer) => judge(call, &inputs, &answer, contract, &mut report),
-            Err(RunError::Refused(reason)) => return Ok(Outcome::Refused(reason)),
-            Err(RunError::Harness(message)) => return Err(HarnessError::Backend(message)),
-            Err(RunError::Fault { kind, detail }) => {
-                report.findings.push(backend_fault(call, kind, detail));
+/// Checks `scenario` on two backends, call by call, and compares their answers.
+///
+/// # Errors
+/// As [`check`], with the memory of two references.
+pub fn check_both(scenario: &Scenario, [a, b]: [Side; 2]) -> Result<Both, HarnessError> {
+    panics_caught(|| {
+        let (mut a, mut b) = (Trial::begin(scenario, a, 2)?, Trial::begin(scenario, b, 2)?);
+        let mut agreement: Option<Agreement> = None;
+        for (call, case) in scenario.calls.iter().enumerate() {
+            let inputs = Inputs::new(case);
+            let answers = (a.call(call, &inputs)?, b.call(call, &inputs)?);
+            if let (Some((outputs, truth)), Some((other, other_truth))) = answers {
+                let of_call = Agreement::of(&inputs, [&outputs, &other], [&truth, &other_truth]);
+                agreement.get_or_insert_default().add(&of_call);
+            }
+        }
+        let refused = a.refused.is_some() || b.refused.is_some();
+        let outcomes = [a.outcome(), b.outcome()];
+        Ok(Both { outcomes, agreement: agreement.filter(|_| !refused) })
+    })
+}
+
+fn panics_caught<T>(work: impl FnOnce() -> Result<T, HarnessError>) -> Result<T, HarnessError> {
+    let result = catch_unwind(AssertUnwindSafe(work));
+    result.unwrap_or_else(|panic| Err(HarnessError::Panic(panic_text(&*panic))))
+}
+
+/// A backend on its way through a scenario.
+struct Trial<'a> {
+    side: Side<'a>,
+    report: Report,
+    /// Why it does no such case.
+    refused: Option<String>,
+    /// Did it fail at a call? Then it gets no more of them.
+    failed: bool,
+}
+
+impl<'a> Trial<'a> {
+    /// Asks whether the calls can be run and judged; `truths` is how many are held at once.
+    fn begin(scenario: &Scenario, side: Side<'a>, truths: u64) -> Result<Trial<'a>, HarnessError> {
+        let mut refused = None;
+        for case in &scenario.calls {
+            let (work, bytes) = (case.reference_work(), truths.saturating_mul(case.reference_bytes()));
+            if work > limits::MAX_WORK {
+                return Err(HarnessError::TooMuchWork { work });
+            }
+            if bytes > limits::MAX_REFERENCE_BYTES {
+                return Err(HarnessError::TooMuchMemory { bytes });
+            }
+            if let Support::No(reason) = side.backend.supports(case) {
+                refused = Some(reason);
                 break;
             }
         }
+        if refused.is_none() {
+            side.backend.reset();
+        }
+        Ok(Trial { side, report: Report::default(), refused, failed: false })
     }
-    Ok(Outcome::Judged(report))
+
+    fn is_over(&self) -> bool {
+        self.refused.is_some() || self.failed
+    }
+
+    /// Runs and judges a call, unless it is over. The answer, where there is one, with its truth.
+    fn call(&mut self, call: usize, inputs: &Inputs) -> Result<Option<(Outputs, Truth)>, HarnessError> {
+        if self.is_over() {
+            return Ok(None);
+        }
+        match self.side.backend.run(self.side.run, inputs) {
+            Ok(answer) => {
+                let truth = judge(call, inputs, &answer, self.side.contract, &mut self.report);
+                return Ok(Some((answer.outputs, truth)));
+            }
+            Err(RunError::Refused(reason)) => self.refused = Some(reason),
+            Err(RunError::Harness(message)) => return Err(HarnessError::Backend(message)),
+            Err(RunError::Fault { kind, detail }) => {
+                self.report.findings.push(backend_fault(call, kind, detail));
+                self.failed = true;
+            }
+        }
+        Ok(None)
+    }
+
+    fn outcome(self) -> Outcome {
+        self.refused.map_or(Outcome::Judged(self.report), Outcome::Refused)
+    }
 }
 
-fn judge(call: usize, inputs: &Inputs, answer: &Answer, contract: Contract, report: &mut Report) {
+fn judge(call: usize, inputs: &Inputs, answer: &Answer, contract: Contract, report: &mut Report) -> Truth {
     let outputs = &answer.outputs;
     let truth = Truth::work_out(inputs, outputs, contract.rounding);
     let measures = bound::measure(inputs, outputs, &truth);
@@ -148,6 +231,7 @@ fn judge(call: usize, inputs: &Inputs, answer: &Answer, contract: Contract, repo
     report.findings.extend(oracle::judge(&evidence));
     let similarities = similarities(&evidence);
     report.calls.push(CallReport { measures: evidence.measures, similarities });
+    truth
 }
 
 fn backend_fault(call: usize, failure: Failure, detail: String) -> Finding {
@@ -189,3 +273,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ mod fuzz;
 mod kernels;
 mod mutants;
 mod out;
+mod replay;
 mod stop;
 mod worker;
 
@@ -143,6 +144,10 @@ pub struct Replay {
     /// Backend and planted fault.
     #[command(flatten)]
     pub backend: BackendArgs,
+    /// Run each case on this backend too, without fault and kernel, and hold the two against each
+    /// other: every output element within both bounds. The same backend runs each case twice.
+    #[arg(long, value_name = "NAME")]
+    pub against: Option<String>,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,

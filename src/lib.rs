@@ -18,7 +18,7 @@
 //! | [`contract`] | what a backend promises: dead rows, rounding points |
 //! | [`backend`] | whatever computes the outputs; the table of them |
 //! | [`oracle`] | questions asked of the outputs, with bounds; all tolerances in [`oracle::budget`] |
-//! | [`check`](mod@check) | runs a scenario on a backend and asks the oracles |
+//! | [`check`](mod@check) | runs a scenario on a backend, or on two, and asks the oracles |
 //! | [`shrink`](mod@shrink) | the smallest scenario that still answers a predicate |
 //! | [`mutate`](mod@mutate) | a scenario changed a little, or crossed with another |
 //! | [`campaign`], [`stats`] | generated scenarios until the time is up; what was seen |

@@ -1,7 +1,7 @@
 //! Changing a scenario a little: what libFuzzer's mutator and crossover do, on scenarios instead of
 //! bytes.
 //!
-//! A move ([`moves`]) changes one dimension: to a value of a generated scenario, or to a neighbour of
+//! A move (`moves.rs`) changes one dimension: to a value of a generated scenario, or to a neighbour of
 //! its own. What comes out is brought back within [`Limits`] by simplifying it, never refused, so
 //! every call gives a case that can run. Both functions are pure: the same seed, the same result.
 

@@ -10,6 +10,7 @@ use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
 use crate::reference::{Unit, query_heads};
 
+pub mod agreement;
 pub mod bound;
 pub mod budget;
 pub mod finding;
@@ -19,6 +20,7 @@ pub mod products;
 pub mod race;
 pub mod truth;
 
+pub use agreement::Agreement;
 use bound::Measure;
 pub use finding::{Coord, Finding, Identity, Kind};
 use products::Bounded;

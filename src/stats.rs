@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::case::Scenario;
-use crate::check::Report;
+use crate::check::{Outcome, Report};
+use crate::oracle::Agreement;
 use crate::outputs::Output;
 
 /// Counts of whole numbers, with exact quantiles.
@@ -83,6 +84,19 @@ impl Stats {
         }
     }
 
+    /// Takes in whatever came of a scenario.
+    pub fn count(&mut self, scenario: &Scenario, outcome: &Outcome) {
+        match outcome {
+            Outcome::Judged(report) => self.add(scenario, report),
+            Outcome::Refused(reason) => self.refuse(reason.clone()),
+        }
+    }
+
+    /// Refused scenarios, whatever the reason.
+    pub fn refusals(&self) -> u64 {
+        self.refused.values().sum()
+    }
+
     /// Takes in a refusal.
     pub fn refuse(&mut self, reason: String) {
         *self.refused.entry(reason).or_default() += 1;
@@ -126,6 +140,31 @@ impl fmt::Display for Stats {
             write!(f, "\n  refused    {count}: {}", reason.escape_debug())?;
         }
         Ok(())
+    }
+}
+
+/// What a second backend gave to the scenarios of a first, and how their answers compare.
+#[derive(Clone, Debug, Default)]
+pub struct Against {
+    /// Of the second by itself.
+    pub stats: Stats,
+    /// Scenarios of which answers were compared.
+    pub compared: u64,
+    /// Scenarios in which an element is beyond both bounds.
+    pub disagreeing: u64,
+    /// All comparisons together.
+    pub total: Agreement,
+}
+
+impl Against {
+    /// Takes in what the second gave, and the comparison where there was one.
+    pub fn count(&mut self, scenario: &Scenario, outcome: &Outcome, agreement: Option<&Agreement>) {
+        self.stats.count(scenario, outcome);
+        if let Some(agreement) = agreement {
+            self.compared += 1;
+            self.disagreeing += u64::from(agreement.disagreement().is_some());
+            self.total.add(agreement);
+        }
     }
 }
 

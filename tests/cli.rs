@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "cli/against.rs"]
+mod against;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thd-fuzz");
 const SEED_CASE: &str = "[128] h8 d128 causal do=ones";
 
@@ -211,7 +214,7 @@ fn json_lines_have_the_documented_fields_and_the_summary_comes_last() {
 
 #[test]
 fn bad_input_costs_one_sentence_and_status_2() {
-    let table: [(&[&str], &str); 15] = [
+    let table: [(&[&str], &str); 16] = [
         (&["check", "[128"], "column 5: expected ',' or ']', found the end"),
         (&["check", "[1*4000000000]"], "column 2: 4000000000 entries so far, the limit is 1048576"),
         (&["check", "[1] h0"], "column 5: "),
@@ -232,6 +235,7 @@ fn bad_input_costs_one_sentence_and_status_2() {
         (&["fuzz", "--time", "0s"], "no time at all"),
         (&["fuzz", "--stop-after", "0"], "at least 1"),
         (&["replay", "no/such/file"], "no/such/file: No such file or directory"),
+        (&["replay", ".", "--against", "cudnn"], "unknown backend 'cudnn'; known: "),
         (&["check", "[1048576]"], "multiply-adds a product, more than the reference takes on"),
     ];
     for (args, sentence) in table {

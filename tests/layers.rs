@@ -28,12 +28,12 @@ const LAYERS: [Layer; 22] = [
     ("axes",          &["case", "tensor"]),
     ("shrink",        &["case", "tensor"]),
     ("mutate",        &["case", "generate", "shrink"]),
-    ("stats",         &["case", "check", "outputs"]),
+    ("stats",         &["case", "check", "oracle", "outputs"]),
     ("campaign",      &["backend", "case", "check", "generate", "oracle", "shrink", "stats"]),
     ("corpus",        &["case"]),
     ("mutants",       &["backend", "campaign", "generate", "oracle"]),
-    ("report",        &["backend", "campaign", "case", "check", "mutants", "oracle", "outputs"]),
-    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "mutants", "oracle", "report"]),
+    ("report",        &["backend", "campaign", "case", "check", "mutants", "oracle", "outputs", "stats"]),
+    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "mutants", "oracle", "report", "stats"]),
     ("libfuzzer",     &["backend", "campaign", "case", "check", "contract", "mutate", "oracle", "report", "shrink"]),
 ];
 

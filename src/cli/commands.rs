@@ -1,15 +1,13 @@
 //! What each command does.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::out::{self, Closed, settle};
-use super::{Check, Cli, Command, Format, Replay, Status, bench, fuzz, kernels, mutants, stop, worker};
-use crate::backend::{BACKENDS, Choice};
+use super::{Check, Cli, Command, Format, Status, bench, fuzz, kernels, mutants, replay, stop, worker};
+use crate::backend::BACKENDS;
 use crate::campaign::{self, ShrinkOutcome, Summary};
 use crate::case::Scenario;
 use crate::check::{Outcome, check};
-use crate::corpus;
 use crate::report::{json, terminal};
 
 /// Runs a command. A closed standard output ends it quietly, with the status of what was found.
@@ -22,7 +20,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Status> {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Check(args) => check_one(&args),
         Command::Shrink(args) => shrink_one(&args),
-        Command::Replay(args) => replay(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Mutants(args) => mutants::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Bench(args) => bench::run(&args),
@@ -115,81 +113,6 @@ fn shrink_one(args: &Check) -> anyhow::Result<Status> {
 /// Reads a case of the command line.
 fn scenario(text: &str) -> anyhow::Result<Scenario> {
     text.parse::<Scenario>().map_err(|error| anyhow::anyhow!("the case: {error}"))
-}
-
-fn replay(args: &Replay) -> anyhow::Result<Status> {
-    let choice = args.backend.choice()?;
-    let stop = stop::flag()?;
-    let start = Instant::now();
-    let (saved, errors) = corpus::load(&args.paths);
-    errors.iter().for_each(|error| out::warn(&error.to_string()));
-    let mut status = if errors.is_empty() { Status::Clean } else { Status::Fault };
-    let mut summary = Summary::default();
-    let mut backend = choice.open()?;
-    for case in saved {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let (lines, of_case) = match check(
-            &case.scenario,
-            &mut *backend,
-            choice.descriptor.contract,
-            choice.thorough(&case.scenario),
-        ) {
-            Ok(Outcome::Judged(report)) => {
-                summary.stats.add(&case.scenario, &report);
-                let status = if report.findings.is_empty() { Status::Clean } else { Status::Finding };
-                (replay_lines(args.format, &case, &report, &choice), status)
-            }
-            Ok(Outcome::Refused(reason)) => {
-                summary.stats.refuse(reason);
-                (Vec::new(), Status::Clean)
-            }
-            Err(error) => {
-                out::warn(&format!("{error} (case '{}')", case.scenario));
-                (Vec::new(), Status::Fault)
-            }
-        };
-        status = status.max(of_case);
-        if let Err(closed) = lines.iter().try_for_each(|text| out::line(text)) {
-            return Ok(settle(Err(closed), status));
-        }
-    }
-    summary.elapsed = start.elapsed();
-    let text = match args.format {
-        Format::Json => json::summary(&summary, summary.stats.failing as usize, None, &choice),
-        Format::Human => replay_summary(&summary, errors.len(), &choice),
-    };
-    Ok(settle(out::line(&text), status))
-}
-
-fn replay_lines(
-    format: Format,
-    case: &corpus::Saved,
-    report: &crate::check::Report,
-    choice: &Choice,
-) -> Vec<String> {
-    let text = case.scenario.to_string();
-    if format == Format::Json {
-        return report.findings.iter().map(|f| json::checked(f, &text, choice)).collect();
-    }
-    let title = case.title.as_ref().map(|t| format!("  ({})", t.escape_debug())).unwrap_or_default();
-    let verdict = if report.findings.is_empty() { "ok  " } else { "FAIL" };
-    let mut lines = vec![format!("{verdict} {text}{title}")];
-    lines.extend(report.findings.iter().map(|f| format!("       {}", terminal::finding(f))));
-    lines
-}
-
-fn replay_summary(summary: &Summary, unreadable: usize, choice: &Choice) -> String {
-    let stats = &summary.stats;
-    format!(
-        "{} cases on {}: {} passed, {} failed, {} refused, {unreadable} files unreadable",
-        stats.cases + stats.refused.values().sum::<u64>(),
-        choice.with_device(),
-        stats.cases - stats.failing,
-        stats.failing,
-        stats.refused.values().sum::<u64>(),
-    )
 }
 
 fn backends() -> Result<(), Closed> {

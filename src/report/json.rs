@@ -5,6 +5,8 @@ use serde::Serialize;
 use crate::backend::Choice;
 use crate::campaign::{Found, Summary};
 use crate::oracle::Finding;
+use crate::oracle::agreement::{Agreement, Pair};
+use crate::stats::{Against, Stats};
 
 /// One finding.
 #[derive(Serialize)]
@@ -12,6 +14,19 @@ struct FindingLine<'a> {
     r#type: &'static str,
     case: String,
     minimal: String,
+    #[serde(flatten)]
+    what: What<'a>,
+    backend: &'a str,
+    fault: Option<&'a str>,
+    kernel: Option<String>,
+    runs: Option<usize>,
+    one_minimal: bool,
+    recurred: Option<u32>,
+}
+
+/// What is wrong.
+#[derive(Serialize)]
+struct What<'a> {
     oracle: &'a str,
     tensor: Option<&'a str>,
     kind: String,
@@ -20,13 +35,33 @@ struct FindingLine<'a> {
     got: f64,
     want: f64,
     at: Option<String>,
-    note: &'a str,
-    backend: &'a str,
-    fault: Option<&'a str>,
-    kernel: Option<String>,
-    runs: Option<usize>,
-    one_minimal: bool,
-    recurred: Option<u32>,
+    note: String,
+    #[serde(flatten)]
+    sides: Option<Sides<'a>>,
+}
+
+/// Of a disagreement only: with whom, and the bound of each, of which `bound` is the sum.
+#[derive(Serialize)]
+struct Sides<'a> {
+    against: &'a str,
+    bounds: [f64; 2],
+}
+
+impl<'a> From<&'a Finding> for What<'a> {
+    fn from(finding: &'a Finding) -> What<'a> {
+        What {
+            oracle: finding.kind.oracle(),
+            tensor: finding.tensor.map(|tensor| tensor.name()),
+            kind: finding.kind.name(),
+            error: finding.error(),
+            bound: finding.bound,
+            got: finding.got,
+            want: finding.want,
+            at: finding.at.map(|at| at.to_string()),
+            note: finding.note.clone(),
+            sides: None,
+        }
+    }
 }
 
 /// The summary.
@@ -47,6 +82,29 @@ struct SummaryLine<'a> {
     median_tokens: u64,
     share_over_256_tokens: f64,
     share_of_4_heads_or_more: f64,
+    #[serde(flatten)]
+    against: Option<AgainstFields<'a>>,
+}
+
+/// What a summary has besides where the cases ran on a second backend.
+#[derive(Serialize)]
+struct AgainstFields<'a> {
+    against: &'a str,
+    against_failing: u64,
+    against_refused: u64,
+    compared: u64,
+    disagreeing: u64,
+    elements: usize,
+    furthest_apart: f64,
+    refusals: Vec<Refusal<'a>>,
+}
+
+/// Cases that a backend refused for one reason.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    backend: &'a str,
+    reason: &'a str,
+    cases: u64,
 }
 
 /// A finding of a campaign or of a shrink.
@@ -56,16 +114,34 @@ pub fn finding(found: &Found, choice: &Choice) -> String {
     let runs = shrunk.map(|shrunk| shrunk.runs);
     let one_minimal = found.is_steady() && shrunk.is_some_and(|shrunk| shrunk.complete());
     let recurred = Some(found.recurred);
-    line(&found.lead, found.original.to_string(), minimal, choice, (runs, one_minimal, recurred))
+    line((&found.lead).into(), found.original.to_string(), minimal, choice, (runs, one_minimal, recurred))
 }
 
 /// A finding of a check or a replay, which are not shrunk: `minimal` is the case itself.
 pub fn checked(finding: &Finding, case: &str, choice: &Choice) -> String {
-    line(finding, case.to_string(), case.to_string(), choice, (None, false, None))
+    line(finding.into(), case.to_string(), case.to_string(), choice, (None, false, None))
+}
+
+/// The pair by which two backends disagree most: `got` is what `choice` has, `want` what `other` has,
+/// neither of them right for certain.
+pub fn disagreement(pair: &Pair, agreement: &Agreement, case: &str, [choice, other]: [&Choice; 2]) -> String {
+    let what = What {
+        oracle: "agreement",
+        tensor: Some(pair.output.name()),
+        kind: "disagreement".into(),
+        error: pair.apart(),
+        bound: pair.bound(),
+        got: pair.values[0],
+        want: pair.values[1],
+        at: Some(pair.at.to_string()),
+        note: format!("{} of {} elements beyond both bounds", agreement.beyond, agreement.elements),
+        sides: Some(Sides { against: other.descriptor.name, bounds: pair.bounds }),
+    };
+    line(what, case.to_string(), case.to_string(), choice, (None, false, None))
 }
 
 fn line(
-    lead: &Finding,
+    what: What,
     case: String,
     minimal: String,
     choice: &Choice,
@@ -75,15 +151,7 @@ fn line(
         r#type: "finding",
         case,
         minimal,
-        oracle: lead.kind.oracle(),
-        tensor: lead.tensor.map(|tensor| tensor.name()),
-        kind: lead.kind.name(),
-        error: lead.error(),
-        bound: lead.bound,
-        got: lead.got,
-        want: lead.want,
-        at: lead.at.map(|at| at.to_string()),
-        note: &lead.note,
+        what,
         backend: choice.descriptor.name,
         fault: choice.fault.map(|fault| fault.name),
         kernel: choice.custom.as_ref().map(|custom| custom.label().display().to_string()),
@@ -93,9 +161,43 @@ fn line(
     })
 }
 
-/// The summary of a campaign, or of a replay (`seed` is `None`, and `findings` counts failing
-/// cases).
+/// The summary of a campaign.
 pub fn summary(summary: &Summary, findings: usize, seed: Option<u64>, choice: &Choice) -> String {
+    summary_line(summary, findings, seed, choice, None)
+}
+
+/// The summary of a replay, in which `findings` counts failing cases.
+pub fn replayed(
+    summary: &Summary,
+    findings: usize,
+    choice: &Choice,
+    against: Option<(&Choice, &Against)>,
+) -> String {
+    let fields = against.map(|(other, against)| AgainstFields {
+        against: other.descriptor.name,
+        against_failing: against.stats.failing,
+        against_refused: against.stats.refusals(),
+        compared: against.compared,
+        disagreeing: against.disagreeing,
+        elements: against.total.elements,
+        furthest_apart: against.total.apart(),
+        refusals: refusals(&summary.stats, choice).chain(refusals(&against.stats, other)).collect(),
+    });
+    summary_line(summary, findings, None, choice, fields)
+}
+
+fn refusals<'a>(stats: &'a Stats, choice: &'a Choice) -> impl Iterator<Item = Refusal<'a>> {
+    let backend = choice.descriptor.name;
+    stats.refused.iter().map(move |(reason, &cases)| Refusal { backend, reason, cases })
+}
+
+fn summary_line(
+    summary: &Summary,
+    findings: usize,
+    seed: Option<u64>,
+    choice: &Choice,
+    against: Option<AgainstFields>,
+) -> String {
     let stats = &summary.stats;
     to_json(&SummaryLine {
         r#type: "summary",
@@ -113,6 +215,7 @@ pub fn summary(summary: &Summary, findings: usize, seed: Option<u64>, choice: &C
         median_tokens: stats.tokens.quantile(0.5),
         share_over_256_tokens: stats.tokens.share(|n| n > 256),
         share_of_4_heads_or_more: stats.heads.share(|n| n >= 4),
+        against,
     })
 }
 

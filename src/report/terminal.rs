@@ -7,8 +7,10 @@ use crate::campaign::{Found, REPEATS, Summary};
 use crate::case::{Case, Scenario};
 use crate::check::{CallReport, Report};
 use crate::oracle::Finding;
+use crate::oracle::agreement::{Agreement, Pair};
 use crate::outputs::Output;
 use crate::report::replay_command;
+use crate::stats::{Against, Stats};
 
 /// Widest lengths that the table shows whole.
 const LENGTHS: usize = 22;
@@ -94,6 +96,40 @@ pub fn finding(finding: &Finding) -> String {
         let _ = write!(text, "; {}", finding.note.escape_debug());
     }
     text
+}
+
+/// The pair by which two backends disagree most, on one line.
+pub fn disagreement(pair: &Pair, agreement: &Agreement, names: [&str; 2]) -> String {
+    let [one, other] =
+        [0, 1].map(|i| format!("{:.6e} (bound {:.2e}) on {}", pair.values[i], pair.bounds[i], names[i]));
+    format!(
+        "{}: backends disagree, at {}: {one}, {other}, apart by {} of both bounds; \
+         {} of {} elements beyond both bounds",
+        pair.output,
+        pair.at,
+        size(pair.apart()),
+        agreement.beyond,
+        agreement.elements
+    )
+}
+
+/// What a comparison of two backends came to, as the end of a summary's line.
+pub fn against(against: &Against, name: &str) -> String {
+    let Against { stats, compared, disagreeing, total } = against;
+    format!(
+        "; on {name}: {} failed, {} refused; {compared} compared, {disagreeing} disagree, {} elements, \
+         furthest apart {} of both bounds",
+        stats.failing,
+        stats.refusals(),
+        total.elements,
+        size(total.apart())
+    )
+}
+
+/// Why a backend refused cases, a line for each reason.
+pub fn refusals(stats: &Stats, name: &str) -> Vec<String> {
+    let refused = stats.refused.iter();
+    refused.map(|(reason, cases)| format!("{name} refused {cases}: {}", reason.escape_debug())).collect()
 }
 
 /// A finding of a campaign or of a shrink, with the case, the minimal case and how to replay it.
