@@ -169,8 +169,7 @@ fn hunt(mutant: &Mutant, shop: &Shop, plan: &Plan) -> Result<Hunted, HuntFault> 
         (Some(_), None) => Verdict::Found,
         (Some(_), Some(_)) => Verdict::Refuted,
         (None, _) if first.tried < plan.cases => Verdict::Stopped,
-        // What needs a race to be seen shows on a GPU where the GPU pleases.
-        (None, None) if !sees_races && (!mutant.gpu || mutant.shows == Shows::Race) => Verdict::Beyond,
+        (None, None) if !sees_races && (!mutant.gpu || mutant.is_race()) => Verdict::Beyond,
         (None, None) => Verdict::Survived,
         (None, Some(_)) => Verdict::Equivalent,
     };

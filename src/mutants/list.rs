@@ -134,7 +134,15 @@ fn shown(path: &Path) -> String {
     path.display().to_string().escape_debug().to_string()
 }
 
+/// The class of conflicting accesses.
+const RACE: &str = "RACE";
+
 impl Mutant {
+    /// Does it let accesses overtake each other? Then a GPU shows it when it pleases, or never.
+    pub fn is_race(&self) -> bool {
+        self.class == RACE
+    }
+
     /// The kernel source with the bug in it.
     ///
     /// # Errors
