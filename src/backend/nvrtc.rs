@@ -4,7 +4,7 @@
 //! It compiles for architectures that the machine does not have, too: `thd-fuzz kernels` needs no GPU.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -19,6 +19,8 @@ pub const PATH: &str = "THD_FUZZ_NVRTC";
 
 /// What the system's loader is asked for.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+/// How the name of the library begins that it opens itself.
+const COMPANION: &str = "libnvrtc-builtins.so";
 /// Variables that hold the toolkit's folder.
 const TOOLKITS: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
 /// Where a toolkit is installed as a rule.
@@ -133,6 +135,8 @@ pub struct Nvrtc {
     version: Version,
     /// Holds what the functions are in.
     _library: Library,
+    /// Found by their names as long as they are loaded.
+    _companions: Vec<Library>,
 }
 
 const SUCCESS: Status = 0;
@@ -150,9 +154,10 @@ impl Nvrtc {
 
     fn first_of(places: &[Place]) -> Result<Nvrtc, NvrtcError> {
         for place in places {
+            let companions = companions(Path::new(&place.name));
             // SAFETY: a library of NVIDIA's by its name, or what the user names: its initialisers run.
             match unsafe { Library::new(&place.name) } {
-                Ok(library) => return Nvrtc::new(library, &place.name),
+                Ok(library) => return Nvrtc::new(library, companions, &place.name),
                 Err(error) if place.must => return Err(unusable(&place.name, &error)),
                 Err(_) => {}
             }
@@ -160,7 +165,7 @@ impl Nvrtc {
         Err(NvrtcError::Missing)
     }
 
-    fn new(library: Library, name: &OsString) -> Result<Nvrtc, NvrtcError> {
+    fn new(library: Library, companions: Vec<Library>, name: &OsString) -> Result<Nvrtc, NvrtcError> {
         let lacks = |error: libloading::Error| unusable(name, &error);
         // SAFETY: the symbols have these types in nvrtc.h, of every version since 11.1.
         let functions = unsafe {
@@ -179,7 +184,8 @@ impl Nvrtc {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: two integers to write to.
         let status = unsafe { (functions.version)(&mut major, &mut minor) };
-        let nvrtc = Nvrtc { functions, version: Version { major, minor }, _library: library };
+        let version = Version { major, minor };
+        let nvrtc = Nvrtc { functions, version, _library: library, _companions: companions };
         nvrtc.done("nvrtcVersion", status)?;
         Ok(nvrtc)
     }
@@ -279,6 +285,19 @@ impl Drop for OpenProgram<'_> {
         // SAFETY: it is open, and nobody uses it any more.
         let _ = unsafe { (self.nvrtc.functions.destroy)(&mut self.handle) };
     }
+}
+
+/// NVRTC opens a second library by its bare name when it first compiles, and finds it only where the
+/// system's loader looks or where it is loaded already: what lies beside a file that is named by its path.
+fn companions(file: &Path) -> Vec<Library> {
+    let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Vec::new();
+    };
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(COMPANION));
+    // SAFETY: NVIDIA's by its name and place; it is data as code, without initialisers of its own.
+    files.filter(named).filter_map(|path| unsafe { Library::new(path) }.ok()).collect()
 }
 
 /// A place to look at.

@@ -9,6 +9,8 @@ pub const ABI: u32 = 1;
 pub const MODE_RACE: u32 = 1;
 /// Bit of [`Functions::mode`]: built for AddressSanitizer.
 pub const MODE_ASAN: u32 = 2;
+/// Bit of [`Functions::mode`]: fibers switch by swapcontext.
+pub const MODE_UCONTEXT: u32 = 4;
 /// From this status on a failure is the kernel's.
 pub const FIRST_KERNEL_FAULT: u32 = 10;
 /// The launch took more context switches than allowed.

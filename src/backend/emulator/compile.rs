@@ -16,6 +16,8 @@ pub enum Mode {
     Plain,
     /// Detecting races, uninitialised shared memory and accesses outside named buffers.
     Race,
+    /// As on a processor that is not x86-64, whatever this one is: fibers switch by swapcontext.
+    Portable,
 }
 
 impl Mode {
@@ -24,6 +26,7 @@ impl Mode {
         match self {
             Mode::Plain => "plain",
             Mode::Race => "race",
+            Mode::Portable => "portable",
         }
     }
 
@@ -32,13 +35,14 @@ impl Mode {
         match self {
             Mode::Plain => &[],
             Mode::Race => &["-DTHD_RACE"],
+            Mode::Portable => &["-DTHD_UCONTEXT"],
         }
     }
 
     /// Flags of the kernels alone.
     fn kernels_alone(self) -> &'static [&'static str] {
         match self {
-            Mode::Plain => &[],
+            Mode::Plain | Mode::Portable => &[],
             // Nothing of it is linked: the emulator supplies what the instrumentation calls.
             Mode::Race => &["-fsanitize=thread"],
         }

@@ -46,12 +46,13 @@ impl Library {
     /// The library that was built with this program.
     ///
     /// # Errors
-    /// [`LibraryError::Load`].
+    /// [`LibraryError::Load`]; so for a mode that is not built in.
     pub fn built_in(mode: Mode) -> Result<Arc<Library>, LibraryError> {
         static LOADED: [OnceLock<Arc<Library>>; 2] = [OnceLock::new(), OnceLock::new()];
         let (slot, bytes) = match mode {
             Mode::Plain => (&LOADED[0], PLAIN),
             Mode::Race => (&LOADED[1], RACE),
+            Mode::Portable => return Err(LibraryError::Load("the portable one is not built in".into())),
         };
         if let Some(library) = slot.get() {
             return Ok(Arc::clone(library));
@@ -120,7 +121,7 @@ pub struct Workshop {
     folder: tempfile::TempDir,
     serial: AtomicUsize,
     /// Of each mode: are the emulator's own objects there?
-    machines: [Mutex<bool>; 2],
+    machines: [Mutex<bool>; 3],
 }
 
 impl Workshop {

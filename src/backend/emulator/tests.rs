@@ -24,6 +24,24 @@ const CASES: [&str; 8] = [
 ];
 
 #[test]
+fn fibers_that_switch_by_swapcontext_give_the_same_bits() {
+    let workshop = library::Workshop::new().expect("a folder");
+    let path = workshop.build(&[], compile::Mode::Portable).expect("the kernels compile");
+    let portable = Arc::new(Library::open(&path).expect("it loads"));
+    assert_eq!(portable.functions().mode, abi::MODE_UCONTEXT);
+    let (mut own, mut other) =
+        (Emulator::own().expect("the built-in ones"), Emulator::with(Kernels::Loaded(portable, None)));
+    for text in CASES.iter().flat_map(|text| text.split("; ")) {
+        let inputs = Inputs::new(&text.parse().expect("a valid case"));
+        let run = |emulator: &mut Emulator| emulator.run(Run::PLAIN, &inputs).expect("outputs").outputs;
+        let (own, other) = (run(&mut own), run(&mut other));
+        for output in crate::outputs::Output::ALL {
+            assert_eq!(own.get(output).to_bytes(), other.get(output).to_bytes(), "{text}: {output}");
+        }
+    }
+}
+
+#[test]
 fn the_kernel_is_silent_plain_and_in_race_mode() {
     let mut emulator = Emulator::own().expect("the built-in libraries");
     for text in CASES {
