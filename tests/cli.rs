@@ -10,6 +10,8 @@ use serde_json::Value;
 
 #[path = "cli/against.rs"]
 mod against;
+#[path = "cli/cuda.rs"]
+mod cuda;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thd-fuzz");
 const SEED_CASE: &str = "[128] h8 d128 causal do=ones";
@@ -246,39 +248,6 @@ fn bad_input_costs_one_sentence_and_status_2() {
         assert!(said.len() == 1 || run.err.contains("tip:") || run.err.contains("Usage:"), "{said:?}");
         assert!(is_calm(&run.err), "{}", run.err);
     }
-}
-
-#[test]
-fn a_machine_without_cuda_costs_one_sentence_that_says_what_is_missing() {
-    // Hides the GPU of a machine that has one.
-    let without = |args: &[&str]| {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = program(args, folder.path());
-        command.env("CUDA_VISIBLE_DEVICES", "").env("THD_FUZZ_NVRTC", "/nowhere/libnvrtc.so");
-        finish(start(command))
-    };
-    let no_gpu = "the backend cuda has no GPU: ";
-    for args in [
-        &["check", "[1]", "--backend", "cuda"][..],
-        &["fuzz", "--backend", "cuda", "--cases", "1"],
-        &["bench", "[1]"],
-        &["mutants", "--backend", "cuda"],
-        &["check", "[1]", "--backend", "cuda", "--kernel", "clear.cu"],
-    ] {
-        let run = without(args);
-        assert_eq!((run.status, sentences(&run.err).len()), (2, 1), "{args:?}: {}", run.err);
-        assert!(run.err.contains(no_gpu), "{args:?}: {}", run.err);
-    }
-    let run = without(&["kernels"]);
-    assert_eq!(run.status, 2, "{}", run.err);
-    assert!(run.err.contains("'/nowhere/libnvrtc.so' is no NVRTC"), "{}", run.err);
-    let run = without(&["backends"]);
-    assert_eq!(run.status, 0, "{}", run.err);
-    assert!(run.out.contains("not here: ") && run.out.contains(no_gpu), "{}", run.out);
-    let mut by_default = Command::new(PROGRAM);
-    by_default.args(["check", "[1]"]).env("CUDA_VISIBLE_DEVICES", "");
-    let run = finish(start(by_default));
-    assert!(run.status == 0 && run.out.starts_with("[1] on emulator\n"), "{}", run.out);
 }
 
 #[test]
