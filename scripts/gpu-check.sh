@@ -8,25 +8,28 @@
 # well. Needs NVRTC: the CUDA toolkit, or LD_LIBRARY_PATH or THD_FUZZ_NVRTC that leads to it.
 # Exit status: the highest of the steps': 0 clean, 1 a finding or a mutant not found, 2 a fault.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+root=$(cd "$(dirname "$0")/.." && pwd) || exit 2
+script=$root/scripts/$(basename "$0")
 
-program=target/release/thd-fuzz time=8m seed=1 log=gpu-check.log steps=()
+program=$root/target/release/thd-fuzz time=8m seed=1 log=gpu-check.log steps=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --program | --time | --seed | --log)
       if [ $# -lt 2 ]; then echo "$1 needs a value" >&2; exit 2; fi
       declare "${1#--}=$2"; shift 2 ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$script"; exit 0 ;;
     backends | check | replay | faults | mutants | fuzz | bench) steps+=("$1"); shift ;;
     *) echo "unknown step or option '$1'; the steps are backends check replay faults mutants fuzz bench" >&2; exit 2 ;;
   esac
 done
 [ ${#steps[@]} -gt 0 ] || steps=(backends check replay faults mutants fuzz bench)
-if ! [ -x "$program" ]; then
+if ! [ -f "$program" ] || ! [ -x "$program" ]; then
   echo "$program is no program: build it with cargo build --release, or name one with --program" >&2
   exit 2
 fi
 : >"$log" || exit 2
+program=$(realpath "$program") log=$(realpath "$log")
+cd "$root" || exit 2
 
 worst=0
 run() {
@@ -34,6 +37,7 @@ run() {
   "$program" "$@" 2>&1 | tee -a "$log"
   local status=${PIPESTATUS[0]}
   echo "status $status, ${SECONDS} s in all" | tee -a "$log"
+  [ "$status" -le 2 ] || status=2
   [ "$status" -le "$worst" ] || worst=$status
 }
 

@@ -193,7 +193,8 @@ or one of another version than the file's."
 )]
 pub struct Kernels {
     /// For these architectures.
-    #[arg(long = "arch", value_name = "SM,..", value_delimiter = ',', default_value = ARCHITECTURES)]
+    #[arg(long = "arch", value_name = "SM,..", value_delimiter = ',', default_value = ARCHITECTURES,
+          value_parser = architecture)]
     pub architectures: Vec<String>,
     /// Compare with a table that was printed before.
     #[arg(long, value_name = "FILE")]
@@ -203,13 +204,16 @@ pub struct Kernels {
 /// Those that the kernels are written for.
 const ARCHITECTURES: &str = "sm_80,sm_86,sm_89,sm_90,sm_100,sm_120";
 
+/// Times that are kept of each launch.
+const MAX_REPEATS: usize = 1_000_000;
+
 /// `bench`.
 #[derive(Debug, Args)]
 pub struct Bench {
     /// The case, in the notation of docs/notation.md; quote it for the shell.
     pub case: String,
     /// Repeats that count; some come before.
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = repeats)]
     pub repeats: usize,
     /// Time this kernel source, say backward.cu, in the place of the project's file of that name.
     #[arg(long, value_name = "FILE")]
@@ -239,6 +243,17 @@ pub struct Worker {
     pub sources: Option<PathBuf>,
 }
 
+/// An error with its causes, each said once: some errors hold their cause's words already.
+pub fn sentence(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(&format!(": {cause}"));
+        }
+    }
+    text
+}
+
 fn some_time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time.is_zero() { Err("no time at all: give at least 1s".into()) } else { Ok(time) }
@@ -249,6 +264,23 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(0) => Err("at least 1".into()),
         Ok(n) => Ok(n),
         Err(error) => Err(format!("{error}")),
+    }
+}
+
+fn repeats(text: &str) -> Result<usize, String> {
+    match at_least_one(text)? {
+        n if n > MAX_REPEATS => Err(format!("at most {MAX_REPEATS}")),
+        n => Ok(n),
+    }
+}
+
+/// A cubin's architecture: a virtual one, `compute_90`, gives no cubin.
+fn architecture(text: &str) -> Result<String, String> {
+    let number = text.strip_prefix("sm_").unwrap_or_default();
+    let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
+    match !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => Ok(text.to_string()),
+        false => Err("no architecture: those are like sm_90".into()),
     }
 }
 

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Ok(status)) => status.into(),
         Ok(Err(error)) => {
-            cli::warn(&format!("{error:#}"));
+            cli::warn(&cli::sentence(&error));
             Status::Fault.into()
         }
         Err(_) => {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::launch::{self, Launch, WorkLists};
-use super::nvrtc::{Nvrtc, NvrtcError};
+use super::nvrtc::Nvrtc;
 use super::params::Params;
 use super::{Answer, Backend, Failure, Run, RunError, Support};
 use crate::case::Case;
@@ -32,7 +32,8 @@ pub struct Cuda {
     memory: Option<Memory>,
     modules: HashMap<Instance, Module>,
     context: Context,
-    sources: Sources,
+    /// Here before the first case: a case's time is not for compiling.
+    cubins: HashMap<Instance, Vec<u8>>,
     nvrtc: &'static Nvrtc,
 }
 
@@ -44,7 +45,8 @@ impl Cuda {
     pub fn new(sources: Sources) -> Result<Cuda, CudaError> {
         let context = Context::open(driver::Gpu::find()?)?;
         let nvrtc = Nvrtc::find()?;
-        Ok(Cuda { memory: None, modules: HashMap::new(), context, sources, nvrtc })
+        let cubins = sources.compile_all(nvrtc, &context.gpu().architecture())?;
+        Ok(Cuda { memory: None, modules: HashMap::new(), context, cubins, nvrtc })
     }
 
     /// The kernels that a case runs in, loaded.
@@ -52,10 +54,8 @@ impl Cuda {
         let refused = || RunError::Refused("no kernel is compiled for it".into());
         let instance = Instance::of(case).ok_or_else(refused)?;
         if !self.modules.contains_key(&instance) {
-            let architecture = self.context.gpu().architecture();
-            let cubin = self.sources.cubin(instance, self.nvrtc, &architecture);
-            let cubin = cubin.map_err(|error: NvrtcError| RunError::Harness(error.to_string()))?;
-            let module = Module::load(&self.context, &cubin).map_err(run_error)?;
+            let cubin = self.cubins.get(&instance).ok_or_else(refused)?;
+            let module = Module::load(&self.context, cubin).map_err(run_error)?;
             self.modules.insert(instance, module);
         }
         Ok(&self.modules[&instance])
@@ -109,6 +109,8 @@ impl Backend for Cuda {
         let image = Image::new(inputs, &lists, run.poison);
         let memory = self.memory(image.bytes().len()).map_err(run_error)?;
         memory.write(image.bytes()).map_err(run_error)?;
+        // What an earlier case left behind is not to be read as numbers.
+        memory.fill_rest(image.bytes().len()).map_err(run_error)?;
         let params = image.params_at(memory.address());
         for launch in launch::launches(case, &lists) {
             self.launch(case, &launch, &params)?;

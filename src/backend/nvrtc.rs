@@ -30,7 +30,7 @@ pub enum NvrtcError {
     )]
     Missing,
     /// A file that is not it.
-    #[error("'{}' is no NVRTC that this program can use: {problem}", .file.escape_debug())]
+    #[error("'{}' is no NVRTC that this program can use: {}", .file.escape_debug(), .problem.escape_debug())]
     Unusable {
         /// The file, or the name that the system's loader found it by.
         file: String,
@@ -38,7 +38,7 @@ pub enum NvrtcError {
         problem: String,
     },
     /// An architecture that it is too old for.
-    #[error("NVRTC {version} does not compile for {architecture}: install a newer one")]
+    #[error("NVRTC {version} does not compile for {architecture}: that is too new for it, or too old")]
     Architecture {
         /// Its version.
         version: Version,
@@ -46,7 +46,7 @@ pub enum NvrtcError {
         architecture: String,
     },
     /// The sources.
-    #[error("the kernels do not compile for {architecture}: {message}")]
+    #[error("the kernels do not compile for {architecture}: {}", .message.escape_debug())]
     Sources {
         /// What was asked for.
         architecture: String,
@@ -54,7 +54,7 @@ pub enum NvrtcError {
         message: String,
     },
     /// One of its functions failed.
-    #[error("NVRTC's {function}: {problem}")]
+    #[error("NVRTC's {function}: {}", .problem.escape_debug())]
     Failed {
         /// The function.
         function: &'static str,

@@ -29,10 +29,10 @@ pub fn differences(was: &str, is: &str) -> String {
     let (was, is) = (rows(was), rows(is));
     let mut text = String::new();
     for row in was.iter().filter(|row| !is.contains(row)) {
-        let _ = writeln!(text, "- {}  {}", row.0, row.1);
+        let _ = writeln!(text, "- {}  {}", row.0.escape_debug(), row.1.escape_debug());
     }
     for row in is.iter().filter(|row| !was.contains(row)) {
-        let _ = writeln!(text, "+ {}  {}", row.0, row.1);
+        let _ = writeln!(text, "+ {}  {}", row.0.escape_debug(), row.1.escape_debug());
     }
     text
 }

@@ -34,3 +34,18 @@ fn a_machine_without_cuda_costs_one_sentence_that_says_what_is_missing() {
     let run = finish(start(by_default));
     assert!(run.status == 0 && run.out.starts_with("[1] on emulator\n"), "{}", run.out);
 }
+
+#[test]
+fn what_is_no_architecture_is_told_before_anything_compiles() {
+    for arch in ["", "sm_90,", "compute_90", "sm_", "sm_9x", "bogus", "\u{1b}[31m"] {
+        let run = ran(&["kernels", "--arch", arch]);
+        assert_eq!(run.status, 2, "{arch}: {}", run.err);
+        assert!(run.err.contains("no architecture") && is_calm(&run.err), "{arch}: {}", run.err);
+    }
+    let run = ran(&["kernels", "--check", "/nowhere"]);
+    assert_eq!((run.status, sentences(&run.err).len()), (2, 1), "{}", run.err);
+    assert!(run.err.contains("cannot read '/nowhere'"), "{}", run.err);
+    let run = ran(&["mutants", "/nowhere"]);
+    assert_eq!(run.err.matches("No such file").count(), 1, "{}", run.err);
+    assert_eq!(ran(&["bench", "[1]", "--repeats", "1000000000000"]).status, 2);
+}

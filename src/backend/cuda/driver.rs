@@ -103,7 +103,7 @@ impl Gpu {
         let attribute = |which| unsafe { result::device::get_attribute(device, which) }.map_err(init);
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        let name = result::device::get_name(device).map_err(init)?;
+        let name = result::device::get_name(device).map_err(init)?.escape_debug().to_string();
         let mut driver = 0;
         // SAFETY: an integer to write to.
         unsafe { sys::cuDriverGetVersion(&mut driver) }.result().map_err(init)?;

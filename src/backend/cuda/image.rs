@@ -19,7 +19,8 @@ use crate::tensor::{DType, Poison, Tensor};
 
 /// Alignment of every part, in bytes: that of the driver's own allocations.
 const ALIGN: usize = 256;
-/// Least distance of two parts, in bytes; a guard of the host's tensors is no larger.
+/// Least distance of two parts, in bytes, besides a row of the widest tensor: a row that is one too many
+/// does not reach the next part.
 const GAP: usize = 4096;
 /// Beyond the first and the last part, in bytes: a tile that overshoots the last tensor ends here.
 const EDGE: usize = 64 << 10;
@@ -31,6 +32,8 @@ pub struct Image {
     /// Every address relative to the image's first byte.
     params: Params,
     poison: Poison,
+    /// Distance of two parts.
+    gap: usize,
 }
 
 struct Part {
@@ -52,7 +55,9 @@ impl Image {
     /// Of a call, before it runs.
     pub fn new(inputs: &Inputs, lists: &WorkLists, poison: Poison) -> Image {
         let case = &inputs.case;
-        let mut image = Image { bytes: Vec::new(), parts: Vec::new(), params: Params::of(case), poison };
+        let row = case.heads.q as usize * case.dims.qk.max(case.dims.v) as usize * size_of::<f32>();
+        let (bytes, parts, gap) = (Vec::new(), Vec::new(), GAP + row);
+        let mut image = Image { bytes, parts, params: Params::of(case), poison, gap };
         image.gap(EDGE);
         image.lists(lists);
         image.params.q = image.read_only("q", &inputs.q);
@@ -108,18 +113,17 @@ impl Image {
         Ok(outputs)
     }
 
-    /// Marks the guard of the output beside byte `at`; `false` where there is none.
+    /// Marks the guard of the nearer part beside byte `at`; `false` where that is no output.
     fn broken(&self, outputs: &mut Outputs, at: usize, beside: [Option<&Part>; 2]) -> bool {
-        for part in beside.into_iter().flatten() {
-            let Kind::Output(output) = part.kind else { continue };
-            let tensor = outputs.get_mut(output);
-            let width = if tensor.dtype() == DType::F32 { 4 } else { 2 };
-            let element = (at as isize - part.range.start as isize).div_euclid(width);
-            if tensor.break_guard(element) {
-                return true;
-            }
-        }
-        false
+        let distance = |part: &&Part| part.range.start.abs_diff(at).min(part.range.end.abs_diff(at));
+        let Some(part) = beside.into_iter().flatten().min_by_key(distance) else { return false };
+        let Kind::Output(output) = part.kind else { return false };
+        let tensor = outputs.get_mut(output);
+        let (width, len) = (if tensor.dtype() == DType::F32 { 4 } else { 2 }, tensor.len() as isize);
+        let element = (at as isize - part.range.start as isize).div_euclid(width);
+        // A guard of the host's is narrower than a gap: its nearest element stands for what is beyond.
+        let guard = tensor.guards()[0].1 as isize / width;
+        tensor.break_guard(element.clamp(-guard, len + guard - 1))
     }
 
     /// Index inside `range` of the first byte that is not as it was.
@@ -186,7 +190,7 @@ impl Image {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         self.parts.push(Part { name, range: start..self.bytes.len(), kind });
-        self.gap(GAP);
+        self.gap(self.gap);
         start as u64
     }
 
@@ -271,6 +275,7 @@ mod tests {
         assert_eq!(stored(lse.range.start - 1).unwrap().lse.broken_guard(), Some(-1));
         let elements = (dv.range.len() / 2) as isize;
         assert_eq!(stored(dv.range.end).unwrap().dv.broken_guard(), Some(elements));
+        assert_eq!(stored(dv.range.end + 2048).unwrap().dv.broken_guard(), Some(elements + 511));
         let text = stored(part(&image, "delta").range.end).unwrap_err();
         assert_eq!(text, "memory beside delta was written, which belongs to no tensor");
         assert!(stored(0).is_err() && stored(image.bytes().len() - 1).is_err());

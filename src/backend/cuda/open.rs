@@ -58,7 +58,7 @@ pub(in crate::backend) fn in_child(choice: &Choice) -> Result<Box<dyn Backend>, 
     let mut args: Vec<OsString> = ["worker", "--backend", "cuda"].map(OsString::from).into();
     match choice.custom.as_ref().map(|custom| custom.made()) {
         Some(Made::Folder(folder)) => args.extend(["--sources".into(), folder.clone().into()]),
-        _ => Sources::own().compile_all(nvrtc, &gpu.architecture()).map_err(CudaError::from)?,
+        _ => Sources::own().compile_all(nvrtc, &gpu.architecture()).map(drop).map_err(CudaError::from)?,
     }
     let worker = Worker::new("cuda", Program::this(args), launch::supports).with_deadline(deadline);
     Ok(Box::new(worker.keeping(choice.custom.clone())))
@@ -89,7 +89,8 @@ pub(in crate::backend) fn can_make() -> Result<(), CudaError> {
 pub(in crate::backend) fn make(folder: &Path, replacements: &[Replacement]) -> Result<(), CudaError> {
     let (gpu, nvrtc) = tools()?;
     let sources = Sources::write(folder, replacements)?;
-    Ok(sources.compile_all(nvrtc, &gpu.architecture())?)
+    sources.compile_all(nvrtc, &gpu.architecture())?;
+    Ok(())
 }
 
 /// Time that no case goes below: another process's kernel that hangs shares the GPU's time with ours.

@@ -1,6 +1,7 @@
 //! What NVRTC compiles: the kernels of one dtype and head dim at a time, so that they compile beside
 //! each other and a campaign of one dtype loads no other's.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -108,13 +109,17 @@ impl Sources {
         self.cache.cubin(nvrtc, &self.unit(instance, architecture))
     }
 
-    /// Sees to it that all are kept, as many at once as there are cores.
+    /// All cubins, kept from now on where anything can be kept, as many compiled at once as there are cores.
     ///
     /// # Errors
     /// What the compiler says.
-    pub fn compile_all(&self, nvrtc: &Nvrtc, architecture: &str) -> Result<(), NvrtcError> {
-        let one = |instance| self.cubin(instance, nvrtc, architecture).map(drop);
-        Instance::all().into_par_iter().try_for_each(one)
+    pub fn compile_all(
+        &self,
+        nvrtc: &Nvrtc,
+        architecture: &str,
+    ) -> Result<HashMap<Instance, Vec<u8>>, NvrtcError> {
+        let one = |instance| Ok((instance, self.cubin(instance, nvrtc, architecture)?));
+        Instance::all().into_par_iter().map(one).collect()
     }
 }
 

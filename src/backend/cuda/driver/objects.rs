@@ -57,6 +57,20 @@ impl Memory {
         unsafe { result::memcpy_htod_sync(self.address, bytes) }.map_err(|e| failed("cuMemcpyHtoD", e))
     }
 
+    /// Fills it from byte `from` on with ones, which are NaN in every dtype.
+    ///
+    /// # Errors
+    /// [`GpuError`].
+    pub fn fill_rest(&mut self, from: usize) -> Result<(), GpuError> {
+        let bytes = self.bytes.saturating_sub(from);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: inside the allocation.
+        let filled = unsafe { result::memset_d8_sync(self.address + from as u64, u8::MAX, bytes) };
+        filled.map_err(|e| failed("cuMemsetD8", e))
+    }
+
     /// Reads its beginning.
     ///
     /// # Errors
