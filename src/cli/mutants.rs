@@ -16,6 +16,7 @@ pub(super) fn run(args: &Mutants) -> anyhow::Result<Status> {
     let start = Instant::now();
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let choice = Choice::find(Some(&args.backend), None)?;
+    choice.descriptor.here_is()?;
     let plan = Plan {
         choice: &choice,
         cases: args.cases,

@@ -50,6 +50,19 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Of a mutant that was found or not, after all of its cases or fewer, on a backend that sees races
+    /// or does not.
+    fn of(mutant: &Mutant, found: bool, whole: bool, sees_races: bool) -> Verdict {
+        match (found, mutant.equivalent.is_some()) {
+            (true, false) => Verdict::Found,
+            (true, true) => Verdict::Refuted,
+            (false, _) if !whole => Verdict::Stopped,
+            (false, true) => Verdict::Equivalent,
+            (false, false) if !sees_races && (!mutant.gpu || mutant.is_race()) => Verdict::Beyond,
+            (false, false) => Verdict::Survived,
+        }
+    }
+
     /// Its word in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -165,14 +178,28 @@ fn hunt(mutant: &Mutant, shop: &Shop, plan: &Plan) -> Result<Hunted, HuntFault> 
         stop: plan.stop,
     };
     let first = first_finding(&settings, plan.shrinks)?;
-    let verdict = match (&first.found, &mutant.equivalent) {
-        (Some(_), None) => Verdict::Found,
-        (Some(_), Some(_)) => Verdict::Refuted,
-        (None, _) if first.tried < plan.cases => Verdict::Stopped,
-        (None, None) if !sees_races && (!mutant.gpu || mutant.is_race()) => Verdict::Beyond,
-        (None, None) => Verdict::Survived,
-        (None, Some(_)) => Verdict::Equivalent,
-    };
+    let whole = first.tried >= plan.cases;
+    let verdict = Verdict::of(mutant, first.found.is_some(), whole, sees_races);
     let hunting = start.elapsed() - compiling;
     Ok(Hunted { mutant: mutant.clone(), found: first.found, tried: first.tried, verdict, compiling, hunting })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutants::list::load;
+
+    #[test]
+    fn only_a_race_may_stay_unseen_and_only_where_races_are_not_seen() {
+        let mutant = |name: &str| load(&[], &[name.to_string()]).unwrap().remove(0);
+        let of = |name, found, whole, sees_races| Verdict::of(&mutant(name), found, whole, sees_races);
+        let (race, value, proved) = ("wait-missing", "dq-unscaled", "q-tail-unmasked");
+        assert_eq!(of(race, false, true, true), Verdict::Survived);
+        assert_eq!(of(race, false, true, false), Verdict::Beyond);
+        assert_eq!(of(value, false, true, false), Verdict::Survived);
+        assert_eq!(of(value, false, false, false), Verdict::Stopped);
+        assert_eq!(of(race, true, false, false), Verdict::Found);
+        assert_eq!(of(proved, false, true, false), Verdict::Equivalent);
+        assert_eq!(of(proved, true, false, true), Verdict::Refuted);
+    }
 }

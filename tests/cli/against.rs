@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use thd_fuzz::backend::protocol::{Hello, write_frame};
 
+use super::json::{FINDING_FIELDS, SUMMARY_FIELDS, fields};
 use super::*;
 
 /// Fields that a finding has besides where it is a disagreement of two backends.

@@ -46,6 +46,8 @@ fn messages() -> tempfile::TempDir {
     save("no-tensors", &frame(Message::new("outputs").with("guards", "{}".into())));
     save("failure", &frame(Reply::Failure("a panic: so\u{1b} it is".into()).message()));
     save("hang", &frame(Reply::Fault { kind: Failure::Hang, detail: "4 switches".into() }.message()));
+    let stopped = Reply::Fault { kind: Failure::DeviceFault, detail: "illegal address".into() };
+    save("device", &frame(stopped.message()));
     folder
 }
 
@@ -92,6 +94,19 @@ fn misdeeds_are_the_backends_and_the_next_case_passes() {
         assert!(got == kind && detail.contains(words), "{misdeed}: {got:?}, {detail}");
         next_case_passes(&mut worker);
     }
+}
+
+#[test]
+fn a_child_whose_device_stopped_is_replaced_at_once_and_not_with_the_next_scenario() {
+    let folder = messages();
+    let mut worker = scripted(folder.path(), &after_hello("cat \"$1/device\" >&4; sleep 60"));
+    let inputs = Inputs::new(&"[5]".parse().unwrap());
+    match worker.run(Run::PLAIN, &inputs) {
+        Err(RunError::Fault { kind: Failure::DeviceFault, detail }) => assert_eq!(detail, "illegal address"),
+        other => panic!("{other:?}"),
+    }
+    // No reset between the two.
+    assert!(worker.run(Run::PLAIN, &inputs).unwrap().outputs.o.at(0).is_finite());
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl Image {
         start as u64
     }
 
-    /// NaN of bf16 and of f32, and of f16 where two bytes are read at an odd one.
+    /// The pattern of bf16 is a NaN in the other dtypes, too.
     fn gap(&mut self, least: usize) {
         let pattern = Poison::Nan.pattern(DType::Bf16).to_le_bytes();
         let end = (self.bytes.len() + least).next_multiple_of(ALIGN);

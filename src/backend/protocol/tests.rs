@@ -54,8 +54,10 @@ fn other_answers_come_back_as_they_went() {
     };
     assert_eq!(back(Reply::Refused("no".into())), "Refused(\"no\")");
     assert_eq!(back(Reply::Failure("we".into())), "Failure(\"we\")");
-    let fault = back(Reply::Fault { kind: Failure::Hang, detail: "long".into() });
-    assert_eq!(fault, "Fault { kind: Hang, detail: \"long\" }");
+    for kind in [Failure::Hang, Failure::Error, Failure::DeviceFault] {
+        let fault = back(Reply::Fault { kind, detail: "long".into() });
+        assert_eq!(fault, format!("Fault {{ kind: {kind:?}, detail: \"long\" }}"));
+    }
     assert_eq!(back(Reply::Refused("é".repeat(9000))).len(), "Refused(\" ...\")".len() + 4096);
 }
 
