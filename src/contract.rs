@@ -16,7 +16,7 @@ pub struct Contract {
 
 impl Contract {
     /// The project's own kernel, and its model.
-    pub const OWN: Contract = Contract { dead_rows: DeadRows::Zero, rounding: Rounding { forward_tile: 64 } };
+    pub const OWN: Contract = Contract { dead_rows: DeadRows::Zero, rounding: Rounding { known: Known::Exactly, forward_tile: 64 } };
 }
 
 /// What a backend leaves in rows that belong to no sequence.
@@ -44,10 +44,22 @@ impl DeadRows {
 /// How a backend rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounding {
+    /// How well the rest is known.
+    pub known: Known,
     /// The forward rounds `exp(S - m)`, `m` the row's running maximum after each tile of this many
     /// keys, counted from the sequence's first key; the division by the row sum comes last, in
     /// fp32.
     pub forward_tile: usize,
     // The backward rounds P = exp(S - L) and the unscaled dS as operands of the products; the
     // scale is applied to the fp32 accumulators. Backends that differ get a field here.
+}
+
+/// How well a backend's roundings are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Where it rounds what: its roundings are applied in the reference, and nothing is allowed for them
+    /// but where fp32-level errors decide which way they go.
+    Exactly,
+    /// That it rounds P and dS somewhere on their way: bounded by their sizes.
+    InKind,
 }

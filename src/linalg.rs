@@ -42,6 +42,16 @@ fn product([m, k, n]: [usize; 3], a: Strided<f64>, b: Strided<f64>, c: &mut [f64
     }
 }
 
+/// `c += a b` in f32, with `a` `[m][k]`, `b` `[k][n]`, `c` `[m][n]`.
+pub fn nn_add_f32(m: usize, k: usize, n: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
+    sgemm_add([m, k, n], (a, k, 1), (b, n, 1), c);
+}
+
+/// `c += a^T b` in f32, with `a` `[k][m]`, `b` `[k][n]`, `c` `[m][n]`.
+pub fn tn_add_f32(m: usize, k: usize, n: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
+    sgemm_add([m, k, n], (a, 1, m), (b, n, 1), c);
+}
+
 /// The f32 products of a fused kernel: `c += a b` with any strides, `(row, column)` each.
 pub fn sgemm_add(
     [m, k, n]: [usize; 3],

@@ -18,6 +18,7 @@ pub mod hygiene;
 pub mod laws;
 pub mod products;
 pub mod race;
+pub mod rounding;
 pub mod truth;
 
 pub use agreement::Agreement;

@@ -10,6 +10,9 @@
 //! the backend's roundings in the reference (`Yt`), and the bound adds `2 |Yt - Y|`. `docs/oracle.md`
 //! has the whole derivation.
 
+use std::ops::Range;
+
+use super::rounding::Grid;
 use crate::case::{Base, Data, Dout};
 use crate::tensor::DType;
 
@@ -82,25 +85,73 @@ pub fn accumulation_of_parts(parts: usize, n: usize) -> f64 {
     (parts * n.div_ceil(TERMS_PER_STEP) + 2) as f64 * STEP
 }
 
+/// Rows or keys of the smallest tile whose sum a backend may add to others apart.
+const LEAST_TILE: usize = 64;
+
+/// The same where the sums of tiles are added to each other, as atomic adds do.
+pub fn accumulation_of_tiles(n: usize) -> f64 {
+    accumulation(n) + n.div_ceil(LEAST_TILE) as f64 * STEP
+}
+
 /// Relative error of rescaling an accumulator each time that the running maximum may rise.
 pub fn rescaling(n: usize, tile: usize) -> f64 {
     n.div_ceil(tile) as f64 * STEP
 }
 
-/// fp32-level error of a probability: of its exponent, and what a flush of subnormals loses.
-pub fn probability(p: f64, e_score: f64) -> f64 {
-    exp_minus_one(e_score) * p + TINY
+/// fp32-level error of a probability whose exponential is off by the factor `1 + e` at most: of its
+/// exponent, and what a flush of subnormals loses.
+#[inline(always)]
+pub fn probability(p: f64, e: f64) -> f64 {
+    e * p + TINY
 }
 
-/// `exp(x) - 1` for the small errors of exponents, without the cost of `exp_m1` where none is due.
+/// Roundings of operands that differ by no more than this are not told apart one by one:
+/// [`last_steps`] has them.
+pub const FLUSHED: f64 = 2.0 * TINY;
+
+/// `exp(x) - 1` for errors of exponents. From 1 on the exponential has no meaning.
+#[inline(always)]
 pub fn exp_minus_one(x: f64) -> f64 {
-    if x < 1e-3 { x * (1.0 + x) } else { x.exp_m1() }
+    if x < 1.0 { x * (1.0 + x) } else { f64::INFINITY }
 }
 
-/// Error of a logit as the exponential sees it: `dot` is `c |q| |k|`, `s` the logit, `l` the larger
-/// of |L| and |row maximum|.
-pub fn score(d: usize, dot: f64, s: f64, l: f64) -> f64 {
-    accumulation(d) * dot + STEP * (3.0 * s.abs() + 2.0 * l + EXP_STEPS)
+/// Error of a logit as the exponential sees it, along a row: `per_dot` times the bound of `c |q| |k|`,
+/// `per_size` times its own size, and what the whole row shares.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreError {
+    per_dot: f64,
+    per_size: f64,
+    shared: f64,
+}
+
+impl ScoreError {
+    /// Of `d` columns; `l` is the larger of |L| and |row maximum|.
+    pub fn new(d: usize, l: f64) -> ScoreError {
+        ScoreError {
+            per_dot: accumulation(d),
+            per_size: 3.0 * STEP,
+            shared: STEP * (2.0 * l + EXP_STEPS),
+        }
+    }
+
+    /// The error of a logit `s`, where `dot` is at least `c |q| |k|`.
+    #[inline(always)]
+    pub fn of(&self, dot: f64, s: f64) -> f64 {
+        self.per_dot * dot + self.per_size * s.abs() + self.shared
+    }
+}
+
+/// How far the weights of tiles may be off against each other, relatively: what a tile contributed is rescaled
+/// each time that the running maximum rises, by an exponential of a difference of maxima, which are off by
+/// as much as any logit. The row's tiles come with the maximum up to the end of each.
+pub fn weights_of_tiles(tiles: &[(Range<usize>, f64)], largest_score_error: f64) -> f64 {
+    let finite = || tiles.iter().map(|tile| tile.1).filter(|max| max.is_finite());
+    let rises = finite().zip(finite().skip(1)).filter(|(a, b)| a < b).count();
+    if rises == 0 {
+        return 0.0;
+    }
+    let range = finite().next_back().unwrap_or(0.0) - finite().next().unwrap_or(0.0);
+    2.0 * largest_score_error + STEP * ((EXP_STEPS + 1.0) * rises as f64 + 3.0 * range)
 }
 
 /// Relative error of the softmax's row sum over `n` keys; rescalings by the running maximum are
@@ -119,16 +170,31 @@ pub fn delta(d_v: usize, dot: f64) -> f64 {
     d_v as f64 * HALF_STEP * dot
 }
 
-/// Error of dP: `dot` is `|dO| |v|`.
-pub fn d_probability(d_v: usize, dot: f64) -> f64 {
-    accumulation(d_v) * dot
+/// Error of dP - delta along a row.
+#[derive(Clone, Copy, Debug)]
+pub struct DotError {
+    per_norm: f64,
+    shared: f64,
 }
 
-/// fp32-level error of dS = P (dP - delta).
-pub fn d_score(p: f64, dp: f64, delta: f64, ds: f64, e_score: f64, e_dp: f64, e_delta: f64) -> f64 {
-    let inner = e_dp + e_delta + 2.0 * STEP * (dp.abs() + delta.abs());
-    let e_p = exp_minus_one(e_score);
-    (1.0 + e_p) * p * inner + (e_p + 2.0 * STEP) * ds.abs() + TINY * (1.0 + (dp - delta).abs())
+impl DotError {
+    /// `dout` is `|dO|`, a norm over `d_v` columns, `e_delta` the error of delta.
+    pub fn new(d_v: usize, dout: f64, delta: f64, e_delta: f64) -> DotError {
+        DotError { per_norm: accumulation(d_v) * dout, shared: e_delta + 2.0 * STEP * delta.abs() }
+    }
+
+    /// Where `v` is the norm of the key's values.
+    #[inline(always)]
+    pub fn of(&self, v: f64, dp: f64) -> f64 {
+        self.per_norm * v + self.shared + 2.0 * STEP * dp.abs()
+    }
+}
+
+/// fp32-level error of `ds = p * difference`, `difference` being dP - delta and off by `e_difference`, p by
+/// the factor `1 + e_p`.
+#[inline(always)]
+pub fn d_score(p: f64, difference: f64, ds: f64, e_p: f64, e_difference: f64) -> f64 {
+    (1.0 + e_p) * p * e_difference + (e_p + 2.0 * STEP) * ds.abs() + TINY * (1.0 + difference.abs())
 }
 
 /// What the LSE's error makes of dQ: P is off by the same factor all along a row, `exp(e)`, and so
@@ -144,21 +210,42 @@ pub fn roundings(worst: f64, squares: f64, repeated: f64) -> f64 {
 }
 
 /// fp32 error of the last steps of an output: scaling, division, conversion; and what flushes of
-/// subnormals lose in a sum of `terms` products that is then scaled by `s`.
-pub fn last_steps(y: f64, s: f64, terms: usize) -> f64 {
-    4.0 * STEP * y.abs() + TINY * (1.0 + s * terms as f64)
+/// subnormals lose in its sum, `terms` being the number of terms times the largest right factor of one.
+pub fn last_steps(y: f64, terms: f64) -> f64 {
+    4.0 * STEP * y.abs() + TINY * (1.0 + FLUSHES * terms)
 }
 
-/// May an fp32 accumulator have left its range? `roundings` is the worst case of the operand's, at
-/// least `u` times the sum of the products' sizes.
-pub fn accumulator_overflows(storage: &Storage, roundings: f64) -> bool {
-    roundings >= storage.u * f64::from(f32::MAX)
+/// A term may lose a flushed operand in the backend, another in the reference's own f32 sums, and its
+/// rounding may go either way there.
+const FLUSHES: f64 = 4.0;
+
+/// A square below this is left out of f32 sums, and its root is taken for an fp32-level error instead:
+/// the worst case in the place of the square, where both are nothing beside what is large.
+const LEAST_SQUARE: f64 = 1.0 / (1u64 << 60) as f64;
+
+/// The square of a rounding as f32 sums take it.
+#[inline(always)]
+pub fn square_in_f32(x: f64) -> f32 {
+    if x < LEAST_SQUARE { 0.0 } else { (x * x) as f32 }
 }
 
-/// The bound of one output element: `y` exact, `rho` its storage-level and `lambda` its fp32-level
-/// error before the output is rounded. Infinite where the output may overflow.
-pub fn tau(storage: &Storage, y: f64, rho: f64, lambda: f64) -> f64 {
-    let before = rho + lambda;
-    let tau = before + storage.u * (y.abs() + before) + storage.eta;
+/// What `n` terms that were left out may come to, in units of the largest.
+pub fn lost_squares(n: usize) -> f64 {
+    n as f64 * LEAST_SQUARE
+}
+
+/// The rounding itself, where [`square_in_f32`] leaves it out; in units of `unit`.
+#[inline(always)]
+pub fn lost_in_f32(x: f64, unit: f64) -> f64 {
+    if x < LEAST_SQUARE * unit { x } else { 0.0 }
+}
+
+/// What sums in f32 of up to a million positive terms may be too small by, as a factor.
+pub const IN_F32: f64 = 1.0 + 1.0 / 1024.0;
+
+/// The bound of one output element: `noise` is its error before the output is rounded to the nearest.
+/// Infinite where the output may overflow.
+pub fn tau(storage: &Storage, grid: Grid, y: f64, noise: f64) -> f64 {
+    let tau = noise + grid.half_step(y.abs() + noise);
     if y.abs() + tau < storage.overflow { tau } else { f64::INFINITY }
 }

@@ -15,7 +15,8 @@
 use std::collections::BTreeMap;
 
 use super::budget::{self, REPEATED, Storage, TAIL};
-use super::products::{Bounded, Element, Operand, Product, Right};
+use super::products::{Bounded, Element, Product};
+use super::truth::walk::Shared;
 use super::truth::{GradientProducts, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
 use crate::case::Case;
@@ -64,12 +65,20 @@ impl LawSums {
         }
     }
 
-    /// Takes in a block: P with its roundings, dP, and the repeated part of delta's error by row.
-    pub fn add_block(&mut self, block: &Block, dp: &[f64], p: &Operand, delta_repeated: &[f64]) {
+    /// Takes in a block: what the roundings of the forward move P by, and the repeated part of delta's
+    /// error by row.
+    pub(super) fn add_block(
+        &mut self,
+        block: &Block,
+        shared: &Shared,
+        shift: &[f32],
+        delta_repeated: &[f64],
+        storage: &Storage,
+    ) {
         debug_assert_eq!(block.rows.len(), delta_repeated.len());
-        for (at, dp) in dp.iter().enumerate() {
-            self.p_squares += (p.unit[at] * dp).powi(2);
-            self.p_repeated += (p.rounded[at] - p.value[at]) * dp;
+        for ((&p, &dp), &shift) in shared.p.iter().zip(&shared.dp).zip(shift) {
+            self.p_squares += (storage.operand(p, 0.0) * dp).powi(2);
+            self.p_repeated += f64::from(shift) * dp;
         }
         self.o_repeated += delta_repeated.iter().sum::<f64>();
     }
@@ -77,13 +86,12 @@ impl LawSums {
     /// Takes in a block's rows of Q with the bound and the repeated part of delta's error.
     pub fn add_delta_error<'a>(
         &mut self,
-        q: &Right,
+        q: &[f64],
         seen: impl Iterator<Item = bool>,
         error: impl Iterator<Item = (&'a f64, &'a f64)>,
     ) {
-        for ((q, (bound, repeated)), _) in
-            q.value.chunks(q.columns).zip(error).zip(seen).filter(|(_, seen)| *seen)
-        {
+        let columns = self.delta_squares.len();
+        for ((q, (bound, repeated)), _) in q.chunks(columns).zip(error).zip(seen).filter(|(_, seen)| *seen) {
             for (c, q) in q.iter().enumerate() {
                 self.delta_squares[c] += (bound * q).powi(2);
                 self.delta_repeated[c] += repeated * q;
@@ -129,14 +137,14 @@ impl LawSums {
         (product, bounded): (&Product, &Bounded),
         extra: impl Fn(usize) -> f64,
     ) -> Vec<f64> {
-        let columns = product.columns;
+        let columns = product.columns();
         let mut sums = vec![ColumnSum::default(); columns];
         for row in 0..product.y.len() / columns {
             for (c, sum) in sums.iter_mut().enumerate() {
                 let i = row * columns + c;
-                let element = product.element(i);
+                let element = product.element(storage, i);
                 sum.worst += bounded.tau[i];
-                sum.squares += product.scale * product.scale * product.squares[i];
+                sum.squares += element.squares;
                 sum.output += (storage.u * element.value).powi(2);
                 sum.repeated += element.rounded - element.value;
                 sum.stored += storage.dtype.round(element.rounded) - element.rounded;
@@ -217,7 +225,7 @@ impl Terms {
     ) {
         for (i, x) in known.iter().enumerate() {
             self.worst += x.abs() * bounded.tau[i];
-            let element = product.element(i);
+            let element = product.element(storage, i);
             self.squares += (storage.u * element.value * x).powi(2);
             self.fp32 += x.abs() * (fp32(element) + storage.eta);
         }

@@ -1,191 +1,375 @@
-//! A product `Y = s A B` of the backward with all that its bound needs, accumulated block by block.
+//! A product `Y = s A B` of attention with all that its bound needs, accumulated block by block.
+//!
+//! The values are sums in fp64. What bounds them (sizes, squares, what roundings come to) is summed in
+//! f32 at twice the speed: a bound that is off by a millionth is as good, and `budget` covers it.
+
+use std::ops::Range;
 
 use super::budget::{self, Storage};
+use super::rounding::Grid;
 use crate::linalg;
 
-/// Exact values with the largest error that a right backend may show at each.
+/// Values with the largest error that a right backend may show at each.
 #[derive(Clone, Debug, Default)]
 pub struct Bounded {
-    /// Y.
+    /// What is expected: with the backend's own roundings applied where they are known.
     pub value: Vec<f64>,
-    /// tau; infinite where a right backend may overflow, or where Y itself has no meaning.
+    /// tau; infinite where a right backend may overflow, or where the value itself has no meaning.
     pub tau: Vec<f64>,
+    /// The part of tau that is not the rounding of the output itself.
+    pub noise: Vec<f64>,
 }
 
-/// The left operand on one block, `[rows][keys]`: the matrix that a fused kernel rounds.
-pub struct Operand {
+/// Which way a block's share of a product goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Along {
+    /// `Y[rows] += A B[keys]`: dQ and O.
+    Rows,
+    /// `Y[keys] += A^T B[rows]`: dK and dV.
+    Columns,
+}
+
+/// Where a block lies: A is `[rows][keys]`.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Which way.
+    pub along: Along,
+    /// Output rows that the block adds to.
+    pub to: Range<usize>,
+    /// Rows of B that it takes.
+    pub from: Range<usize>,
+}
+
+/// The left operand on one block as a backend rounds it, where its roundings are known.
+#[derive(Default)]
+pub struct Applied {
+    /// The middle of what each element may have been rounded to.
+    pub centre: Vec<f64>,
+    /// Those that a right backend may round either way: row and column in the block, half of the width.
+    pub ties: Vec<(u32, u32, f64)>,
+}
+
+/// The left operand on one block where the roundings are known in kind only.
+pub struct Loose {
     /// A.
     pub value: Vec<f64>,
-    /// A with the backend's rounding applied.
-    pub rounded: Vec<f64>,
+    /// The nearest rounding of A, less A.
+    pub rounding: Vec<f32>,
     /// Largest rounding error of each element.
     pub unit: Vec<f64>,
-    /// fp32-level error of each element, accumulation of the product included.
+    /// fp32-level error of each element.
     pub error: Vec<f64>,
+    /// The least of all roundings that are not 0: half a step of the subnormals.
+    pub eta: f64,
 }
 
-impl Operand {
+impl Loose {
     /// Zeros, to be filled row by row.
-    pub fn zeros(len: usize) -> Operand {
+    pub fn zeros(len: usize, eta: f64) -> Loose {
         let zeros = || vec![0.0; len];
-        Operand { value: zeros(), rounded: zeros(), unit: zeros(), error: zeros() }
-    }
-
-    /// Sets element `i`.
-    pub fn set(&mut self, i: usize, value: f64, rounded: f64, unit: f64, error: f64) {
-        self.value[i] = value;
-        self.rounded[i] = rounded;
-        self.unit[i] = unit;
-        self.error[i] = error;
-    }
-
-    fn squared_units(&self) -> Vec<f64> {
-        self.unit.iter().map(|a| a * a).collect()
+        Loose { value: zeros(), rounding: vec![0.0; len], unit: zeros(), error: zeros(), eta }
     }
 }
 
-/// A right operand with its absolute values and squares, `[rows][columns]`.
+/// A right operand `[rows][columns]`, in fp64 and, in units of a power of two, in f32.
 pub struct Right {
     /// Columns.
     pub columns: usize,
     /// B.
     pub value: Vec<f64>,
-    /// |B|.
-    pub abs: Vec<f64>,
-    /// B^2, element by element.
-    pub square: Vec<f64>,
+    /// A power of two that no element exceeds.
+    pub unit: f64,
+    narrow: Vec<f32>,
+    abs: Vec<f32>,
+    square: Vec<f32>,
+    /// Sum of squares of each column.
+    column_squares: Vec<f64>,
+    /// Euclidean norm of each row.
+    pub norms: Vec<f64>,
 }
 
 impl Right {
-    /// Of a matrix of `columns` columns.
-    pub fn new(columns: usize, value: &[f64]) -> Right {
-        let abs = value.iter().map(|x| x.abs()).collect();
-        let square = value.iter().map(|x| x * x).collect();
-        Right { columns, value: value.to_vec(), abs, square }
+    /// Of a matrix of `columns` columns, none of whose elements exceeds `unit`.
+    pub fn new(columns: usize, value: &[f64], unit: f64) -> Right {
+        let narrow: Vec<f32> = value.iter().map(|x| (x / unit) as f32).collect();
+        let abs = narrow.iter().map(|x| x.abs()).collect();
+        let square = narrow.iter().map(|x| x * x).collect();
+        let mut column_squares = vec![0.0; columns];
+        let mut norms = Vec::with_capacity(value.len() / columns);
+        for row in value.chunks(columns) {
+            column_squares.iter_mut().zip(row).for_each(|(sum, x)| *sum += x * x);
+            norms.push(row.iter().map(|x| x * x).sum::<f64>().sqrt());
+        }
+        Right { columns, value: value.to_vec(), unit, narrow, abs, square, column_squares, norms }
     }
 
-    fn rows<'a>(&self, matrix: &'a [f64], rows: &std::ops::Range<usize>) -> &'a [f64] {
+    /// Some rows in f32, their absolute values and their squares, in units of `unit`.
+    pub fn narrow(&self, rows: &Range<usize>) -> [&[f32]; 3] {
+        [&self.narrow, &self.abs, &self.square].map(|matrix| self.rows(matrix, rows))
+    }
+
+    /// Some rows in f32, in units of `unit`.
+    pub fn narrow_rows(&self, rows: &Range<usize>) -> &[f32] {
+        self.rows(&self.narrow, rows)
+    }
+
+    fn rows<'a, T>(&self, matrix: &'a [T], rows: &Range<usize>) -> &'a [T] {
         &matrix[rows.start * self.columns..rows.end * self.columns]
     }
 }
 
-/// The sums of one product.
-pub struct Product {
-    /// Columns.
-    pub columns: usize,
+/// The least power of two that no element exceeds; 1 where all are 0.
+pub fn unit_of<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
+    let largest = values.fold(0.0, |top: f64, x| top.max(x.abs()));
+    if largest == 0.0 { 1.0 } else { largest.log2().ceil().exp2() }
+}
+
+/// What a product is, before anything is summed.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Rows and columns of the output.
+    pub output: [usize; 2],
     /// Terms of each sum, at most.
-    terms: usize,
+    pub terms: usize,
+    /// Error of the fp32 accumulation, relative to the sum of the sizes of the terms.
+    pub accumulation: f64,
     /// The factor on the accumulated product: c, or 1.
     pub scale: f64,
-    /// A B.
+    /// A power of two that no element of A exceeds by much.
+    pub unit: f64,
+    /// Are its roundings known in kind only?
+    pub loose: bool,
+}
+
+/// The sums of one product.
+pub struct Product {
+    shape: Shape,
+    /// A B, or, where the roundings are applied, fl(A) B.
     pub y: Vec<f64>,
-    /// A B with A rounded.
-    pub rounded: Vec<f64>,
-    /// Worst case of the roundings.
-    pub worst: Vec<f64>,
-    /// Squares of the roundings.
-    pub squares: Vec<f64>,
-    /// fp32-level error of A and of the accumulation.
-    pub linear: Vec<f64>,
+    /// (fl(A) - A) B, where `y` is A B; empty otherwise.
+    repeated: Vec<f32>,
+    /// Squares of the roundings, where they are known in kind only; empty otherwise.
+    squares: Vec<f32>,
+    /// |A| |B|.
+    size: Vec<f32>,
+    /// What roundings that may go either way come to.
+    ties: Vec<f64>,
+    /// Sums of squares of A's fp32-level errors, by row of the output, and of B, by column.
+    error: Vec<f64>,
+    right: Vec<f64>,
+    /// Elements of A whose rounding is that of a subnormal, by row of the output.
+    small: Vec<f64>,
+    /// The largest unit of B.
+    right_unit: f64,
     /// Whatever else is due, already scaled.
     pub extra: Vec<f64>,
 }
 
 impl Product {
-    /// `[rows][columns]` zeros.
-    pub fn new([rows, columns]: [usize; 2], terms: usize, scale: f64) -> Product {
-        let zeros = || vec![0.0; rows * columns];
+    /// Zeros.
+    pub fn new(shape: Shape) -> Product {
+        let [rows, columns] = shape.output;
+        let len = rows * columns;
+        let narrow = || if shape.loose { vec![0.0; len] } else { Vec::new() };
         Product {
-            columns,
-            terms,
-            scale,
-            y: zeros(),
-            rounded: zeros(),
-            worst: zeros(),
-            squares: zeros(),
-            linear: zeros(),
-            extra: zeros(),
+            shape,
+            y: vec![0.0; len],
+            repeated: narrow(),
+            squares: narrow(),
+            size: vec![0.0; len],
+            ties: vec![0.0; len],
+            error: vec![0.0; rows],
+            right: vec![0.0; columns],
+            small: vec![0.0; rows],
+            right_unit: 0.0,
+            extra: vec![0.0; len],
         }
     }
 
-    /// Rows of the block: `Y[rows] = A B[keys]`.
-    pub fn add_rows(
-        &mut self,
-        a: &Operand,
-        rows: std::ops::Range<usize>,
-        b: &Right,
-        keys: std::ops::Range<usize>,
-    ) {
-        let range = rows.start * self.columns..rows.end * self.columns;
-        let (m, k, n) = (rows.len(), keys.len(), self.columns);
-        let (value, abs, square) = (b.rows(&b.value, &keys), b.rows(&b.abs, &keys), b.rows(&b.square, &keys));
-        linalg::nn(m, k, n, &a.value, value, &mut self.y[range.clone()], true);
-        linalg::nn(m, k, n, &a.rounded, value, &mut self.rounded[range.clone()], true);
-        linalg::nn(m, k, n, &a.unit, abs, &mut self.worst[range.clone()], true);
-        linalg::nn(m, k, n, &a.squared_units(), square, &mut self.squares[range.clone()], true);
-        linalg::nn(m, k, n, &a.error, abs, &mut self.linear[range], true);
+    /// Zeros, with A B beside fl(A) B.
+    pub fn beside_exact(shape: Shape) -> Product {
+        let [rows, columns] = shape.output;
+        Product { repeated: vec![0.0; rows * columns], ..Product::new(shape) }
     }
 
-    /// Columns of the block: `Y[keys] += A^T B[rows]`.
-    pub fn add_columns(
+    /// Columns of the output.
+    pub fn columns(&self) -> usize {
+        self.shape.output[1]
+    }
+
+    /// The factor on the accumulated product.
+    pub fn scale(&self) -> f64 {
+        self.shape.scale
+    }
+
+    /// Takes note of a right operand, once for all of its blocks.
+    pub fn meet(&mut self, b: &Right) {
+        self.right.iter_mut().zip(&b.column_squares).for_each(|(sum, x)| *sum += x);
+        self.right_unit = self.right_unit.max(b.unit);
+    }
+
+    /// Adds a block whose roundings are known.
+    pub fn add_applied(&mut self, a: &Applied, place: &Place, b: &Right) {
+        self.add_values(&a.centre, place, b);
+        self.add_ties(&a.ties, place, b);
+    }
+
+    /// The same where the exact product is asked for too: `shift` is what the roundings move `value` by.
+    pub fn add_beside_exact(
         &mut self,
-        a: &Operand,
-        rows: std::ops::Range<usize>,
+        value: &[f64],
+        shift: &[f32],
+        ties: &[(u32, u32, f64)],
+        place: &Place,
         b: &Right,
-        keys: std::ops::Range<usize>,
     ) {
-        let range = keys.start * self.columns..keys.end * self.columns;
-        let (m, k, n) = (keys.len(), rows.len(), self.columns);
-        let (value, abs, square) = (b.rows(&b.value, &rows), b.rows(&b.abs, &rows), b.rows(&b.square, &rows));
-        linalg::tn_add(m, k, n, &a.value, value, &mut self.y[range.clone()]);
-        linalg::tn_add(m, k, n, &a.rounded, value, &mut self.rounded[range.clone()]);
-        linalg::tn_add(m, k, n, &a.unit, abs, &mut self.worst[range.clone()]);
-        linalg::tn_add(m, k, n, &a.squared_units(), square, &mut self.squares[range.clone()]);
-        linalg::tn_add(m, k, n, &a.error, abs, &mut self.linear[range]);
+        self.add_values(value, place, b);
+        self.add_repeated(shift, place, b);
+        self.add_ties(ties, place, b);
+    }
+
+    fn add_ties(&mut self, ties: &[(u32, u32, f64)], place: &Place, b: &Right) {
+        let columns = self.columns();
+        for &(row, column, width) in ties {
+            let (to, from) = match place.along {
+                Along::Rows => (row as usize, column as usize),
+                Along::Columns => (column as usize, row as usize),
+            };
+            let (to, from) = (place.to.start + to, place.from.start + from);
+            let b = &b.value[from * columns..(from + 1) * columns];
+            let sums = &mut self.ties[to * columns..(to + 1) * columns];
+            sums.iter_mut().zip(b).for_each(|(sum, b)| *sum += width * b.abs());
+        }
+    }
+
+    fn add_repeated(&mut self, shift: &[f32], place: &Place, b: &Right) {
+        let unit = self.shape.unit as f32;
+        let narrow: Vec<f32> = shift.iter().map(|x| x / unit).collect();
+        add_narrow(place, &narrow, b.narrow_rows(&place.from), &mut self.repeated, b.columns);
+    }
+
+    /// Adds a block whose roundings are known in kind. `charge`: a further relative error of each row of
+    /// the block.
+    pub fn add_loose(&mut self, a: &Loose, place: &Place, b: &Right, charge: impl Fn(usize) -> f64) {
+        let unit = self.shape.unit;
+        self.add_values(&a.value, place, b);
+        self.add_repeated(&a.rounding, place, b);
+        let squares: Vec<f32> = a.unit.iter().map(|x| budget::square_in_f32(x / unit)).collect();
+        let [_, _, square] = b.narrow(&place.from);
+        add_narrow(place, &squares, square, &mut self.squares, b.columns);
+        let width = match place.along {
+            Along::Rows => place.from.len(),
+            Along::Columns => place.to.len(),
+        };
+        let rows = a.value.chunks(width).zip(a.unit.chunks(width)).zip(a.error.chunks(width));
+        for (r, ((values, units), errors)) in rows.enumerate() {
+            let charge = charge(r);
+            for (j, ((x, rounding), error)) in values.iter().zip(units).zip(errors).enumerate() {
+                let to = place.to.start + if place.along == Along::Rows { r } else { j };
+                let lost = budget::lost_in_f32(*rounding, unit);
+                let error = error + charge * x.abs() + lost;
+                self.error[to] += error * error;
+                self.small[to] += f64::from(u8::from(*rounding == a.eta));
+            }
+        }
+    }
+
+    fn add_values(&mut self, a: &[f64], place: &Place, b: &Right) {
+        let columns = b.columns;
+        let range = place.to.start * columns..place.to.end * columns;
+        let value = b.rows(&b.value, &place.from);
+        let y = &mut self.y[range];
+        match place.along {
+            Along::Rows => linalg::nn(place.to.len(), place.from.len(), columns, a, value, y, true),
+            Along::Columns => linalg::tn_add(place.to.len(), place.from.len(), columns, a, value, y),
+        }
+        let unit = self.shape.unit;
+        let sizes: Vec<f32> = a.iter().map(|x| (x.abs() / unit) as f32).collect();
+        let [_, abs, _] = b.narrow(&place.from);
+        add_narrow(place, &sizes, abs, &mut self.size, columns);
+    }
+
+    /// The sum of the sizes of element `i`'s terms, before it is scaled.
+    pub fn size(&self, i: usize) -> f64 {
+        self.shape.unit * self.right_unit * budget::IN_F32 * f64::from(self.size[i])
     }
 
     /// Element `i` with its errors before the output is rounded.
-    pub fn element(&self, i: usize) -> Element {
-        let s = self.scale.abs();
-        let (y, rounded) = (self.scale * self.y[i], self.scale * self.rounded[i]);
-        Element {
-            value: y,
+    pub fn element(&self, storage: &Storage, i: usize) -> Element {
+        let Shape { scale, accumulation, unit, loose, .. } = self.shape;
+        let (s, columns) = (scale.abs(), self.columns());
+        let exact = scale * self.y[i];
+        // The sums are in units of both operands.
+        let unit = unit * self.right_unit;
+        let shift = self.repeated.get(i).map_or(0.0, |&x| scale * unit * f64::from(x));
+        let rounded = exact + shift;
+        let size = self.size(i);
+        let terms = s * self.shape.terms as f64 * self.right_unit;
+        let fp32 = s * (accumulation * size + self.ties[i]) + budget::last_steps(rounded, terms);
+        let known = Element {
+            value: rounded,
             rounded,
-            rho: budget::roundings(s * self.worst[i], s * s * self.squares[i], rounded - y),
-            lambda: s * self.linear[i] + budget::last_steps(y, s, self.terms),
+            rho: 0.0,
+            lambda: fp32,
+            squares: 0.0,
             extra: self.extra[i],
+            overflows: size >= f64::from(f32::MAX),
+        };
+        if !loose {
+            return known;
         }
+        let linear = (self.error[i / columns] * self.right[i % columns]).sqrt();
+        let small = storage.eta * self.small[i / columns] * self.right_unit;
+        let worst = s * (storage.u * (size + linear) + small);
+        let squares = s * s * unit * unit * budget::IN_F32 * f64::from(self.squares[i]);
+        let rho = budget::roundings(worst, squares, shift);
+        Element { value: exact, rho, lambda: fp32 + s * linear, squares, ..known }
     }
 
     /// The values with their bounds. `open(row)`: rows whose bound is infinite.
-    pub fn finish(&self, storage: &Storage, open: impl Fn(usize) -> bool) -> Bounded {
-        let mut bounded = Bounded { value: Vec::with_capacity(self.y.len()), tau: Vec::new() };
-        bounded.tau.reserve(self.y.len());
-        for row in 0..self.y.len() / self.columns {
+    pub fn finish(&self, storage: &Storage, grid: Grid, open: impl Fn(usize) -> bool) -> Bounded {
+        let mut bounded = Bounded::default();
+        let len = self.y.len();
+        [&mut bounded.value, &mut bounded.tau, &mut bounded.noise].into_iter().for_each(|x| x.reserve(len));
+        for row in 0..len / self.columns().max(1) {
             let open = open(row);
-            for i in row * self.columns..(row + 1) * self.columns {
-                let element = self.element(i);
-                let tau = budget::tau(storage, element.value, element.rho, element.lambda + element.extra);
+            for i in row * self.columns()..(row + 1) * self.columns() {
+                let element = self.element(storage, i);
+                let noise = element.rho + element.lambda + element.extra;
+                let tau = budget::tau(storage, grid, element.value, noise);
+                let open = open || tau.is_nan() || element.overflows;
                 bounded.value.push(element.value);
-                let open = open || tau.is_nan() || budget::accumulator_overflows(storage, self.worst[i]);
                 bounded.tau.push(if open { f64::INFINITY } else { tau });
+                bounded.noise.push(noise);
             }
         }
         bounded
     }
 }
 
+fn add_narrow(place: &Place, a: &[f32], b: &[f32], c: &mut [f32], columns: usize) {
+    let c = &mut c[place.to.start * columns..place.to.end * columns];
+    match place.along {
+        Along::Rows => linalg::nn_add_f32(place.to.len(), place.from.len(), columns, a, b, c),
+        Along::Columns => linalg::tn_add_f32(place.to.len(), place.from.len(), columns, a, b, c),
+    }
+}
+
 /// One element of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Element {
-    /// Y.
+    /// What is expected.
     pub value: f64,
-    /// Y with the operand's roundings applied.
+    /// The same with the operand's nearest roundings applied.
     pub rounded: f64,
-    /// Storage-level error.
+    /// Storage-level error of the operand.
     pub rho: f64,
     /// fp32-level error.
     pub lambda: f64,
+    /// Squares of the operand's roundings.
+    pub squares: f64,
     /// What else is due.
     pub extra: f64,
+    /// May an fp32 accumulator leave its range?
+    pub overflows: bool,
 }

@@ -8,15 +8,17 @@
 
 use super::budget::{self, Storage};
 use super::laws::LawBudget;
-use super::products::{Bounded, Product};
+use super::products::{Bounded, Product, Shape};
+use super::rounding::Grid;
 use crate::case::Case;
 use crate::contract::Rounding;
 use crate::reference::Unit;
 
 mod delta;
-mod walk;
+mod operands;
+pub(super) mod walk;
 
-use walk::Walk;
+use walk::{Queries, Walk};
 
 /// O and LSE of a unit as the backend stored them, a vector for each query head.
 #[derive(Clone, Debug)]
@@ -64,13 +66,14 @@ pub fn work_out(unit: Unit, case: &Case, rounding: Rounding, received: &Received
         o.push(head_o);
         lse.push(head_lse);
     }
-    let Walk { storage, backward, mut chain, sums, extra, .. } = walk;
+    let Walk { storage, grid, backward, mut chain, sums, extra, ds_unit, q_unit, .. } = walk;
+    let (rows, c) = (unit.m * unit.q.len(), unit.scale.abs());
     for (i, x) in chain.products.dk.extra.iter_mut().enumerate() {
-        *x += unit.scale.abs() * budget::roundings(extra.worst[i], extra.squares[i], extra.repeated[i]);
+        *x += c * extra.due(i, ds_unit * q_unit, rows);
     }
-    let o_bounded: Vec<_> = o.iter().map(|o| o.finish(&storage, |_| false)).collect();
-    let backward = backward.finish(&storage).1;
-    let (products, chain) = chain.finish(&storage);
+    let o_bounded: Vec<_> = o.iter().map(|o| o.finish(&storage, grid, |_| false)).collect();
+    let backward = backward.finish(&storage, grid).1;
+    let (products, chain) = chain.finish(&storage, grid);
     let laws = sums.budget(&storage, &unit, (&products, &chain), (&o, &o_bounded));
     let o = o_bounded;
     UnitTruth { o, lse, backward, chain, laws, unit }
@@ -94,10 +97,12 @@ struct Sums {
 }
 
 impl Sums {
-    fn new(unit: &Unit) -> Sums {
-        let queries = unit.m * unit.q.len();
-        let dk = Product::new([unit.n, unit.d], queries, unit.scale);
-        let dv = Product::new([unit.n, unit.e], queries, 1.0);
+    fn new(unit: &Unit, ds_unit: f64, loose: bool) -> Sums {
+        let terms = unit.m * unit.q.len();
+        let accumulation = budget::accumulation_of_parts(unit.q.len(), unit.m);
+        let dk = Shape { output: [unit.n, unit.d], terms, accumulation, scale: unit.scale, unit: ds_unit, loose };
+        let dv = Shape { output: [unit.n, unit.e], scale: 1.0, unit: 1.0, ..dk };
+        let (dk, dv) = (Product::new(dk), Product::new(dv));
         Sums {
             products: GradientProducts { dq: Vec::new(), dk, dv },
             dq: Vec::new(),
@@ -106,16 +111,28 @@ impl Sums {
         }
     }
 
+    /// Takes note of a head's q and dO, once.
+    fn meet(&mut self, queries: &Queries) {
+        self.products.dk.meet(&queries.q);
+        self.products.dv.meet(&queries.dout);
+    }
+
+    /// Leaves a row of dQ and some of dK and dV open.
+    fn open(&mut self, row: usize, keys: std::ops::Range<usize>) {
+        self.open_rows[row] = true;
+        self.open_keys[keys].fill(true);
+    }
+
     /// Bounds a head's dQ, whose rows no other head shares.
-    fn finish_head(&mut self, storage: &Storage, dq: &Product) {
-        self.dq.push(dq.finish(storage, |row| self.open_rows[row]));
+    fn finish_head(&mut self, storage: &Storage, grid: Grid, dq: &Product) {
+        self.dq.push(dq.finish(storage, grid, |row| self.open_rows[row]));
         self.open_rows.fill(false);
     }
 
-    fn finish(self, storage: &Storage) -> (GradientProducts, Gradients) {
+    fn finish(self, storage: &Storage, grid: Grid) -> (GradientProducts, Gradients) {
         let open = |key: usize| self.open_keys[key];
-        let dk = self.products.dk.finish(storage, open);
-        let dv = self.products.dv.finish(storage, open);
+        let dk = self.products.dk.finish(storage, grid, open);
+        let dv = self.products.dv.finish(storage, grid, open);
         (self.products, Gradients { dq: self.dq, dk, dv })
     }
 }

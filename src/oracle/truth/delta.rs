@@ -2,16 +2,31 @@
 //! what that makes of dQ and dK.
 
 use super::super::budget;
-use super::super::products::{Operand, Product};
-use super::walk::{Forward, Shared, Walk};
+use super::super::products::Product;
+use super::walk::{Forward, Queries, Shared, Walk};
 use crate::linalg;
 use crate::reference::Block;
 
-/// What the forward's error of delta adds to dK: worst case, squares and repeated roundings.
+/// What the forward's error of delta adds to dK: worst case, squares and repeated roundings, in units of
+/// dS and q.
 pub(super) struct DeltaInDk {
-    pub(super) worst: Vec<f64>,
-    pub(super) squares: Vec<f64>,
-    pub(super) repeated: Vec<f64>,
+    worst: Vec<f32>,
+    squares: Vec<f32>,
+    repeated: Vec<f32>,
+}
+
+impl DeltaInDk {
+    pub(super) fn zeros(len: usize) -> DeltaInDk {
+        DeltaInDk { worst: vec![0.0; len], squares: vec![0.0; len], repeated: vec![0.0; len] }
+    }
+
+    /// Element `i` of what is due in dK, before its scale; `unit` is that of dS times that of q, `rows` how
+    /// many terms there are.
+    pub(super) fn due(&self, i: usize, unit: f64, rows: usize) -> f64 {
+        let [worst, squares, repeated] =
+            [self.worst[i], self.squares[i], self.repeated[i]].map(|x| budget::IN_F32 * f64::from(x));
+        unit * (budget::roundings(worst, squares, repeated) + budget::lost_squares(rows))
+    }
 }
 
 /// Error of delta that the forward's roundings of P and O pass on.
@@ -21,27 +36,37 @@ pub(super) struct DeltaError {
 }
 
 impl Walk<'_> {
-    /// What the roundings of P and O in the forward make of delta, row by row.
-    pub(super) fn delta_error(&self, shared: &Shared, block: &Block, p: &Operand, o: &Product) -> DeltaError {
+    /// What the roundings of P and O in the forward make of delta, row by row. `shift` is what the roundings
+    /// of P move it by.
+    pub(super) fn delta_error(
+        &self,
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        shift: &[f32],
+        o: &Product,
+    ) -> DeltaError {
         let (e, u, width) = (self.unit.e, self.storage.u, block.keys.len());
         let mut error = DeltaError { bound: Vec::new(), repeated: Vec::new() };
         for (r, i) in block.rows.clone().enumerate() {
             let (mut worst, mut squares, mut from_p) = (0.0, 0.0, 0.0);
-            for at in r * width..(r + 1) * width {
-                let x = p.unit[at] * shared.dp[at];
+            let at = r * width + shared.seen[r].start..r * width + shared.seen[r].end;
+            let row = shared.p[at.clone()].iter().zip(&shared.dp[at.clone()]).zip(&shift[at]);
+            for ((&p, &dp), &shift) in row {
+                let x = self.storage.operand(p, 0.0) * dp;
                 worst += x.abs();
                 squares += x * x;
-                from_p += (p.rounded[at] - p.value[at]) * shared.dp[at];
+                from_p += f64::from(shift) * dp;
             }
             let mut bound = budget::roundings(worst, squares, from_p);
             let (mut worst, mut squares, mut from_o) = (0.0, 0.0, 0.0);
             for k in 0..e {
-                let (o, dout) = (o.element(i * e + k), shared.dout.value[r * e + k]);
+                let (o, dout) = (o.element(&self.storage, i * e + k), queries.dout.value[i * e + k]);
                 let x = (u * o.value).abs().max(self.storage.eta) * dout;
                 worst += x.abs();
                 squares += x * x;
-                from_o += dout * (self.storage.dtype.round(o.rounded) - o.rounded);
-                bound += (o.lambda + o.extra) * dout.abs();
+                from_o += dout * (self.grid.nearest(o.rounded) - o.rounded);
+                bound += (o.rho + o.lambda + o.extra) * dout.abs();
             }
             bound += budget::roundings(worst, squares, from_o);
             error.bound.push(bound);
@@ -50,39 +75,41 @@ impl Walk<'_> {
         error
     }
 
-    /// What delta's and the LSE's permitted errors add to dQ and dK of the chain.
+    /// What delta's permitted error adds to dQ and dK of the chain.
     pub(super) fn delta_in_chain(
         &mut self,
         shared: &Shared,
+        queries: &Queries,
         block: &Block,
-        p: &Operand,
         exact: &Forward,
         error: &DeltaError,
         dq: &mut Product,
     ) {
-        let (unit, d) = (self.unit, self.unit.d);
+        let (unit, d, ds_unit) = (self.unit, self.unit.d, self.ds_unit);
         let (rows, keys) = (block.rows.len(), block.keys.len());
-        let k = &self.k.value[block.keys.start * d..block.keys.end * d];
+        let p: Vec<f32> = shared.p.iter().map(|&p| p as f32).collect();
         let mut pk = vec![0.0; rows * d];
-        linalg::nn(rows, keys, d, &p.value, k, &mut pk, false);
+        linalg::nn_add_f32(rows, keys, d, &p, self.k.narrow_rows(&block.keys), &mut pk);
         for (r, i) in block.rows.clone().enumerate() {
+            let due = unit.scale.abs() * error.bound[r] * self.k.unit;
             for c in 0..d {
-                dq.extra[i * d + c] += unit.scale.abs() * error.bound[r] * pk[r * d + c].abs();
+                dq.extra[i * d + c] += due * (f64::from(pk[r * d + c].abs()) + budget::lost_squares(keys));
             }
         }
-        let times = |factor: &[f64]| -> Vec<f64> {
-            let rows = p.value.chunks(keys).zip(factor);
-            rows.flat_map(|(p, f)| p.iter().map(move |p| p * f)).collect()
+        let times = |factor: &[f64]| -> Vec<f32> {
+            let rows = p.chunks(keys).zip(factor);
+            rows.flat_map(|(p, f)| p.iter().map(move |p| p * (f / ds_unit) as f32)).collect()
         };
         let bound = times(&error.bound);
-        let squares: Vec<f64> = bound.iter().map(|x| x * x).collect();
+        let squares: Vec<f32> = bound.iter().map(|&x| budget::square_in_f32(x.into())).collect();
         let range = block.keys.start * d..block.keys.end * d;
+        let [value, abs, square] = queries.q.narrow(&block.rows);
         let extra = &mut self.extra;
-        linalg::tn_add(keys, rows, d, &bound, &shared.q.abs, &mut extra.worst[range.clone()]);
-        linalg::tn_add(keys, rows, d, &squares, &shared.q.square, &mut extra.squares[range.clone()]);
-        let repeated = times(&error.repeated);
-        linalg::tn_add(keys, rows, d, &repeated, &shared.q.value, &mut extra.repeated[range]);
+        linalg::tn_add_f32(keys, rows, d, &bound, abs, &mut extra.worst[range.clone()]);
+        linalg::tn_add_f32(keys, rows, d, &squares, square, &mut extra.squares[range.clone()]);
+        linalg::tn_add_f32(keys, rows, d, &times(&error.repeated), value, &mut extra.repeated[range]);
+        let q = &queries.q.value[block.rows.start * d..block.rows.end * d];
         let seen = exact.lse.iter().map(|l| l.is_finite());
-        self.sums.add_delta_error(&shared.q, seen, error.bound.iter().zip(&error.repeated));
+        self.sums.add_delta_error(q, seen, error.bound.iter().zip(&error.repeated));
     }
 }

@@ -1,13 +1,16 @@
 //! One walk over the blocks of a unit that works out all three judgements.
 
-use super::super::budget::{self, Storage};
+use std::ops::Range;
+
+use super::super::budget::{self, ScoreError, Storage};
 use super::super::laws::LawSums;
-use super::super::products::{Bounded, Operand, Product, Right};
+use super::super::products::{Along, Applied, Bounded, Loose, Place, Product, Right, Shape, unit_of};
+use super::super::rounding::Grid;
 use super::delta::DeltaInDk;
+use super::operands::{AppliedPair, LoosePair, Row, Terms, apply};
 use super::{Received, Sums};
 use crate::case::Case;
-use crate::contract::Rounding;
-use crate::linalg;
+use crate::contract::{Known, Rounding};
 use crate::reference::{Block, Unit, dot, log_sum_exp, probabilities};
 
 /// What the backward of one judgement takes from the forward, row by row of a block.
@@ -20,14 +23,21 @@ pub(super) struct Forward {
     e_lse: Vec<f64>,
 }
 
-/// The products of a block that all judgements share, `[rows][keys]`.
-pub(super) struct Shared {
+/// What all judgements share of a block, `[rows][keys]`.
+pub(in super::super) struct Shared {
+    /// S, 0 where masked.
     s: Vec<f64>,
-    /// `|c| |Q| |K|^T`.
-    s_abs: Vec<f64>,
-    pub(super) dp: Vec<f64>,
-    /// `|dO| |V|^T`.
-    dp_abs: Vec<f64>,
+    /// Largest S of each row.
+    max: Vec<f64>,
+    /// P at the exact L, 0 where masked.
+    pub(in super::super) p: Vec<f64>,
+    pub(in super::super) dp: Vec<f64>,
+    /// The keys that each row sees, counted from the block's first.
+    pub(in super::super) seen: Vec<Range<usize>>,
+}
+
+/// The operands of one query head.
+pub(super) struct Queries {
     pub(super) q: Right,
     pub(super) dout: Right,
 }
@@ -36,241 +46,364 @@ pub(super) struct Shared {
 pub(super) struct Walk<'a> {
     pub(super) unit: &'a Unit,
     pub(super) storage: Storage,
+    pub(super) grid: Grid,
     rounding: Rounding,
     pub(super) k: Right,
     v: Right,
+    /// Powers of two that no element of q, dO and dS exceeds by much.
+    pub(super) q_unit: f64,
+    dout_unit: f64,
+    pub(super) ds_unit: f64,
     pub(super) backward: Sums,
     pub(super) chain: Sums,
     pub(super) extra: DeltaInDk,
     pub(super) sums: LawSums,
+    terms: Terms,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(unit: &'a Unit, case: &Case, rounding: Rounding) -> Self {
-        let zeros = || vec![0.0; unit.n * unit.d];
+        let storage = Storage::of(case.dtype);
+        let k = Right::new(unit.d, &unit.k, unit_of(unit.k.iter()));
+        let v = Right::new(unit.e, &unit.v, unit_of(unit.v.iter()));
+        let [q_unit, dout_unit] = [&unit.q, &unit.dout].map(|heads| unit_of(heads.iter().flatten()));
+        // |dP - D| is at most twice a product of norms, each at most sqrt(e) times its largest element.
+        let ds_unit = 2.0 * (unit.e as f64).log2().ceil().exp2() * dout_unit * v.unit;
+        let loose = rounding.known == Known::InKind;
         Walk {
             unit,
-            storage: Storage::of(case.dtype),
+            storage,
+            grid: Grid::of(case.dtype),
             rounding,
-            k: Right::new(unit.d, &unit.k),
-            v: Right::new(unit.e, &unit.v),
-            backward: Sums::new(unit),
-            chain: Sums::new(unit),
-            extra: DeltaInDk { worst: zeros(), squares: zeros(), repeated: zeros() },
+            k,
+            v,
+            q_unit,
+            dout_unit,
+            ds_unit,
+            backward: Sums::new(unit, ds_unit, loose),
+            chain: Sums::new(unit, ds_unit, true),
+            extra: DeltaInDk::zeros(unit.n * unit.d),
             sums: LawSums::new(unit, case),
+            terms: Terms::default(),
         }
     }
 
     /// One query head: its O and LSE, and its share of all gradients.
     pub(super) fn head(&mut self, head: usize, received: &Received) -> (Product, Bounded) {
         let unit = self.unit;
-        let mut o = Product::new([unit.m, unit.e], unit.n, 1.0);
-        let mut lse = Bounded { value: vec![f64::NEG_INFINITY; unit.m], tau: vec![0.0; unit.m] };
-        let mut chain_dq = Product::new([unit.m, unit.d], unit.n, unit.scale);
-        let mut given_dq = Product::new([unit.m, unit.d], unit.n, unit.scale);
+        let queries = Queries {
+            q: Right::new(unit.d, &unit.q[head], self.q_unit),
+            dout: Right::new(unit.e, &unit.dout[head], self.dout_unit),
+        };
+        let mut o = self.output_of_forward();
+        let none = f64::NEG_INFINITY;
+        let mut lse = Bounded { value: vec![none; unit.m], tau: vec![0.0; unit.m], noise: vec![0.0; unit.m] };
+        let mut chain_dq = self.query_gradient(true);
+        let mut given_dq = self.query_gradient(self.rounding.known == Known::InKind);
+        [&mut chain_dq, &mut given_dq].into_iter().for_each(|dq| dq.meet(&self.k));
+        [&mut self.chain, &mut self.backward].into_iter().for_each(|sums| sums.meet(&queries));
         for block in unit.blocks().into_iter().filter(|block| !block.keys.is_empty()) {
-            let shared = self.shared(head, &block);
-            let p = self.forward(&shared, &block, &mut o, &mut lse);
-            let exact = self.exact(&shared, &block, &o, &lse);
-            let error = self.delta_error(&shared, &block, &p, &o);
-            self.sums.add_block(&block, &shared.dp, &p, &error.repeated);
-            self.delta_in_chain(&shared, &block, &p, &exact, &error, &mut chain_dq);
-            self.gradients(&shared, &block, &exact, &mut chain_dq, true);
-            let given = self.given(head, &shared, &block, received);
-            self.gradients(&shared, &block, &given, &mut given_dq, false);
+            let shared = self.shared(head, &queries, &block, &mut lse);
+            let shift = self.forward(&shared, &queries, &block, &mut o, &mut lse);
+            let exact = self.exact(&queries, &block, &o, &lse);
+            let error = self.delta_error(&shared, &queries, &block, &shift, &o);
+            self.sums.add_block(&block, &shared, &shift, &error.repeated, &self.storage);
+            self.delta_in_chain(&shared, &queries, &block, &exact, &error, &mut chain_dq);
+            self.gradients_of_chain(&shared, &queries, &block, &exact, &mut chain_dq);
+            let given = self.given(head, &queries, &block, received);
+            self.gradients_given(&shared, &queries, &block, (&lse, &given), &mut given_dq);
         }
-        self.chain.finish_head(&self.storage, &chain_dq);
-        self.backward.finish_head(&self.storage, &given_dq);
+        self.chain.finish_head(&self.storage, self.grid, &chain_dq);
+        self.backward.finish_head(&self.storage, self.grid, &given_dq);
         self.chain.products.dq.push(chain_dq);
         self.sums.add_head(unit, head);
         (o, lse)
     }
 
-    fn shared(&self, head: usize, block: &Block) -> Shared {
-        let unit = self.unit;
-        let (q, dout) = (unit.q_rows(head, block), unit.dout_rows(head, block));
-        let (q, dout) = (Right::new(unit.d, q), Right::new(unit.e, dout));
-        let (rows, keys) = (block.rows.len(), block.keys.len());
-        let (mut s_abs, mut dp_abs) = (vec![0.0; rows * keys], vec![0.0; rows * keys]);
-        let k_abs = &self.k.abs[block.keys.start * unit.d..block.keys.end * unit.d];
-        let v_abs = &self.v.abs[block.keys.start * unit.e..block.keys.end * unit.e];
-        linalg::nt(rows, unit.d, keys, &q.abs, k_abs, &mut s_abs);
-        linalg::nt(rows, unit.e, keys, &dout.abs, v_abs, &mut dp_abs);
-        s_abs.iter_mut().for_each(|x| *x *= unit.scale.abs());
-        let (s, dp) = (unit.scores(head, block), unit.d_probabilities(head, block));
-        Shared { s, s_abs, dp, dp_abs, q, dout }
+    fn output_of_forward(&self) -> Product {
+        let (unit, n) = (self.unit, self.unit.n);
+        let accumulation = budget::accumulation(n) + budget::rescaling(n, self.rounding.forward_tile);
+        let shape = Shape {
+            output: [unit.m, unit.e],
+            terms: n,
+            accumulation,
+            scale: 1.0,
+            unit: 1.0,
+            loose: self.rounding.known == Known::InKind,
+        };
+        let mut o = Product::beside_exact(shape);
+        o.meet(&self.v);
+        o
     }
 
-    /// O and LSE of a block's rows; returns P with its roundings.
-    fn forward(&self, shared: &Shared, block: &Block, o: &mut Product, lse: &mut Bounded) -> Operand {
+    fn query_gradient(&self, loose: bool) -> Product {
+        let (unit, n) = (self.unit, self.unit.n);
+        let accumulation = budget::accumulation_of_tiles(n);
+        let output = [unit.m, unit.d];
+        Product::new(Shape { output, terms: n, accumulation, scale: unit.scale, unit: self.ds_unit, loose })
+    }
+
+    /// S, P and dP of a block, and the LSE of its rows.
+    fn shared(&self, head: usize, queries: &Queries, block: &Block, lse: &mut Bounded) -> Shared {
         let (unit, width) = (self.unit, block.keys.len());
-        let mut p = Operand::zeros(shared.s.len());
-        let mut row = vec![0.0; width];
+        let (mut s, dp) = (unit.scores(head, block), unit.d_probabilities(head, block));
+        let mut p = vec![0.0; s.len()];
+        let (mut max, mut seen) = (Vec::new(), Vec::new());
         for (r, i) in block.rows.clone().enumerate() {
-            let at = r * width..(r + 1) * width;
-            let (s, s_abs) = (&shared.s[at.clone()], &shared.s_abs[at.clone()]);
-            let l = log_sum_exp(s);
-            if l == f64::NEG_INFINITY {
+            let keys = unit.visible(i);
+            let keys = if keys.is_empty() { 0..0 } else { keys.start - block.keys.start..keys.end - block.keys.start };
+            let row = &mut s[r * width..(r + 1) * width];
+            let visible = &row[keys.clone()];
+            let l = log_sum_exp(visible);
+            probabilities(visible, l, &mut p[r * width..][keys.clone()]);
+            max.push(visible.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+            row[..keys.start].fill(0.0);
+            row[keys.end..].fill(0.0);
+            lse.value[i] = l;
+            seen.push(keys);
+        }
+        debug_assert_eq!(queries.q.norms.len(), unit.m);
+        Shared { s, max, p, dp, seen }
+    }
+
+    fn score_error(&self, shared: &Shared, r: usize, l: f64) -> ScoreError {
+        ScoreError::new(self.unit.d, l.abs().max(shared.max[r].abs()))
+    }
+
+    /// O and the bound of the LSE of a block's rows; returns what the forward's roundings move P by.
+    fn forward(
+        &self,
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        o: &mut Product,
+        lse: &mut Bounded,
+    ) -> Vec<f32> {
+        let (unit, width) = (self.unit, block.keys.len());
+        let mut applied = Applied { centre: vec![0.0; shared.p.len()], ties: Vec::new() };
+        // Relative errors of P, and what they come from.
+        let (mut relative, mut errors) = (vec![0.0; shared.p.len()], Vec::new());
+        // How far the weights of a row's tiles may be off against each other.
+        let mut weights = vec![0.0; block.rows.len()];
+        for (r, i) in block.rows.clone().enumerate() {
+            let seen = shared.seen[r].clone();
+            if seen.is_empty() {
                 continue;
             }
-            let max = s.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let seen = unit.visible(i).len();
-            let sum = budget::accumulation(seen) + budget::rescaling(seen, self.rounding.forward_tile);
-            probabilities(s, l, &mut row);
-            let rounded = self.running_max_rounding(s, &row, l, block.keys.start);
-            let mut largest: f64 = 0.0;
-            for j in (0..width).filter(|&j| s[j] != f64::NEG_INFINITY) {
-                let e = budget::score(unit.d, s_abs[j], s[j], l.abs().max(max.abs()));
-                largest = largest.max(e);
-                let error = budget::probability(row[j], e);
-                let unit = self.storage.operand(row[j], error);
-                p.set(at.start + j, row[j], rounded[j], unit, error + sum * row[j]);
+            let at = r * width + seen.start..r * width + seen.end;
+            let (s, p) = (&shared.s[at.clone()], &shared.p[at]);
+            let l = lse.value[i];
+            let score = self.score_error(shared, r, l);
+            let q_norm = unit.scale.abs() * queries.q.norms[i];
+            let k_norms = &self.k.norms[block.keys.start..][seen.clone()];
+            errors.clear();
+            errors.extend(s.iter().zip(k_norms).map(|(&s, &k)| score.of(q_norm * k, s)));
+            let largest = errors.iter().copied().fold(0.0, f64::max);
+            // The running maximum is off by as much as the logit that it is.
+            errors.iter_mut().for_each(|e| *e = budget::exp_minus_one(*e + largest));
+            relative[r * width + seen.start..][..errors.len()].copy_from_slice(&errors);
+            let tiles = self.running_max(s, block.keys.start + seen.start);
+            weights[r] = budget::weights_of_tiles(&tiles, largest);
+            for (keys, max) in tiles {
+                let factor = (l - max).exp();
+                let scaled: Vec<f64> = p[keys.clone()].iter().map(|p| p * factor).collect();
+                let errors: Vec<f64> =
+                    scaled.iter().zip(&errors[keys.clone()]).map(|(&p, &e)| budget::probability(p, e)).collect();
+                let ties = applied.ties.len();
+                apply(&mut applied, self.grid, (r, width, seen.start + keys.start), &scaled, &errors);
+                let start = r * width + seen.start;
+                applied.centre[start + keys.start..start + keys.end].iter_mut().for_each(|x| *x /= factor);
+                applied.ties[ties..].iter_mut().for_each(|tie| tie.2 /= factor);
             }
-            lse.value[i] = l;
-            lse.tau[i] = budget::lse(largest, l, seen);
+            lse.tau[i] = budget::lse(largest, l, seen.len());
+            lse.noise[i] = lse.tau[i];
         }
-        o.add_rows(&p, block.rows.clone(), &self.v, block.keys.clone());
-        for i in block.rows.clone() {
+        let shift: Vec<f32> =
+            applied.centre.iter().zip(&shared.p).map(|(rounded, p)| (rounded - p) as f32).collect();
+        let place = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
+        match self.rounding.known {
+            Known::Exactly => o.add_beside_exact(&shared.p, &shift, &applied.ties, &place, &self.v),
+            Known::InKind => {
+                let unit = shared.p.iter().map(|&p| self.storage.operand(p, 0.0)).collect();
+                let error = relative.iter().zip(&shared.p).map(|(e, p)| e * p).collect();
+                let eta = self.storage.eta;
+                let p = Loose { value: shared.p.clone(), rounding: shift.clone(), unit, error, eta };
+                o.add_loose(&p, &place, &self.v, |_| 0.0);
+            }
+        }
+        for (weights, i) in weights.iter().zip(block.rows.clone()) {
             // The row sum divides O, and carries the error of every logit.
             for at in i * unit.e..(i + 1) * unit.e {
-                o.extra[at] = lse.tau[i] * o.y[at].abs();
+                o.extra[at] = lse.tau[i] * o.y[at].abs() + weights * o.size(at);
             }
         }
-        p
+        shift
     }
 
-    /// P of one row as a forward rounds it: relative to the maximum of the tiles so far.
-    fn running_max_rounding(&self, s: &[f64], p: &[f64], l: f64, first_key: usize) -> Vec<f64> {
+    /// The tiles of a row's keys, each with the maximum up to its end, relative to which P is rounded.
+    fn running_max(&self, s: &[f64], first_key: usize) -> Vec<(Range<usize>, f64)> {
         let tile = self.rounding.forward_tile;
         let mut max = f64::NEG_INFINITY;
-        let mut rounded = Vec::with_capacity(s.len());
-        let mut j = 0;
-        while j < s.len() {
-            let end = ((first_key + j) / tile * tile + tile - first_key).min(s.len());
-            max = s[j..end].iter().copied().fold(max, f64::max);
-            let factor = (l - max).exp();
-            let round = |p: f64| self.storage.dtype.round(p * factor) / factor;
-            rounded.extend(p[j..end].iter().map(|&p| if max > f64::NEG_INFINITY { round(p) } else { 0.0 }));
-            j = end;
+        let mut tiles = Vec::new();
+        let mut start = 0;
+        while start < s.len() {
+            let end = ((first_key + start) / tile * tile + tile - first_key).min(s.len());
+            max = s[start..end].iter().copied().fold(max, f64::max);
+            tiles.push((start..end, max));
+            start = end;
         }
-        rounded
+        tiles
     }
 
     /// What the exact forward hands to the chain.
-    fn exact(&self, shared: &Shared, block: &Block, o: &Product, lse: &Bounded) -> Forward {
-        let o_rows: Vec<f64> =
-            (block.rows.start * self.unit.e..block.rows.end * self.unit.e).map(|i| o.y[i]).collect();
-        let mut forward = self.deltas(shared, &o_rows, lse.value[block.rows.clone()].to_vec());
-        forward.e_lse = lse.tau[block.rows.clone()].to_vec();
+    fn exact(&self, queries: &Queries, block: &Block, o: &Product, lse: &Bounded) -> Forward {
+        let e = self.unit.e;
+        let rows = block.rows.clone();
+        let lse_of_rows = lse.value[rows.clone()].to_vec();
+        let mut forward = self.deltas(queries, &rows, &o.y[rows.start * e..rows.end * e], lse_of_rows);
+        forward.e_lse = lse.tau[rows].to_vec();
         forward
     }
 
     /// What the received forward hands to the backward; rows of no meaning are left open.
-    fn given(&mut self, head: usize, shared: &Shared, block: &Block, received: &Received) -> Forward {
+    fn given(&mut self, head: usize, queries: &Queries, block: &Block, received: &Received) -> Forward {
         let e = self.unit.e;
-        let o = &received.o[head][block.rows.start * e..block.rows.end * e];
-        let lse = &received.lse[head][block.rows.clone()];
-        let forward = self.deltas(shared, o, lse.to_vec());
-        for (r, i) in block.rows.clone().enumerate() {
+        let rows = block.rows.clone();
+        let o = &received.o[head][rows.start * e..rows.end * e];
+        let forward = self.deltas(queries, &rows, o, received.lse[head][rows.clone()].to_vec());
+        for (r, i) in rows.enumerate() {
             let usable = forward.lse[r].is_finite() && forward.delta[r].is_finite();
             if !usable && !self.unit.visible(i).is_empty() {
-                self.backward.open_rows[i] = true;
-                self.unit.visible(i).for_each(|j| self.backward.open_keys[j] = true);
+                self.backward.open(i, self.unit.visible(i));
             }
         }
         forward
     }
 
-    fn deltas(&self, shared: &Shared, o: &[f64], lse: Vec<f64>) -> Forward {
+    fn deltas(&self, queries: &Queries, rows: &Range<usize>, o: &[f64], lse: Vec<f64>) -> Forward {
         let e = self.unit.e;
-        let rows = || o.chunks(e).zip(shared.dout.value.chunks(e));
+        let dout = &queries.dout.value[rows.start * e..rows.end * e];
+        let rows = || o.chunks(e).zip(dout.chunks(e));
         let delta = rows().map(|(o, dout)| dot(o, dout)).collect();
         let abs = |o: &[f64], dout: &[f64]| o.iter().zip(dout).map(|(a, b)| (a * b).abs()).sum();
         let e_delta = rows().map(|(o, dout)| budget::delta(e, abs(o, dout))).collect();
         Forward { e_lse: vec![0.0; lse.len()], lse, delta, e_delta }
     }
 
-    /// Adds a block's share of dQ, dK and dV, given what the forward handed over.
-    fn gradients(
+    /// Works out a row's P and dS; what may overflow leaves its row and keys open.
+    fn row(
         &mut self,
         shared: &Shared,
+        queries: &Queries,
         block: &Block,
+        (r, p): (usize, &[f64]),
         forward: &Forward,
-        dq: &mut Product,
         chain: bool,
     ) {
-        let unit = self.unit;
+        let (i, width, seen) = (block.rows.start + r, block.keys.len(), shared.seen[r].clone());
+        let at = r * width + seen.start..r * width + seen.end;
+        let keys = block.keys.start + seen.start..block.keys.start + seen.end;
+        let row = Row {
+            p,
+            s: &shared.s[at.clone()],
+            dp: &shared.dp[at],
+            k_norms: &self.k.norms[keys.clone()],
+            v_norms: &self.v.norms[keys.clone()],
+            q_norm: self.unit.scale.abs() * queries.q.norms[i],
+            dout_norm: queries.dout.norms[i],
+            delta: forward.delta[r],
+            e_delta: forward.e_delta[r],
+            score: self.score_error(shared, r, forward.lse[r]),
+            e: self.unit.e,
+        };
+        self.terms.fill(&row);
+        if self.terms.largest < self.storage.overflow {
+            return;
+        }
         let sums = if chain { &mut self.chain } else { &mut self.backward };
-        let (mut p, mut ds) = operands(unit, &self.storage, shared, block, forward, sums);
-        let (rows, keys) = (block.rows.clone(), block.keys.clone());
-        let over_keys = budget::accumulation(unit.n);
-        let over_rows = budget::accumulation_of_parts(unit.q.len(), unit.m);
-        charge(&mut ds, keys.len(), |_| over_keys);
-        dq.add_rows(&ds, rows.clone(), &self.k, keys.clone());
-        if chain {
-            for (r, i) in rows.clone().enumerate() {
-                for at in i * unit.d..(i + 1) * unit.d {
-                    dq.extra[at] += budget::lse_in_dq(forward.e_lse[r], unit.scale * dq.y[at]);
-                }
+        self.terms.tame(p, self.storage.overflow, |j| sums.open(i, keys.start + j..keys.start + j + 1));
+    }
+
+    /// Adds a block's share of dQ, dK and dV of the chain.
+    fn gradients_of_chain(
+        &mut self,
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        exact: &Forward,
+        dq: &mut Product,
+    ) {
+        let (unit, width) = (self.unit, block.keys.len());
+        let mut pair = LoosePair::zeros(shared.p.len(), &self.storage);
+        for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
+            let p = &shared.p[r * width..][seen.clone()];
+            self.row(shared, queries, block, (r, p), exact, true);
+            pair.set(&self.storage, self.grid, (r, width), seen, (p, &self.terms));
+        }
+        let rows = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
+        dq.add_loose(&pair.ds, &rows, &self.k, |_| 0.0);
+        for (r, i) in block.rows.clone().enumerate() {
+            for at in i * unit.d..(i + 1) * unit.d {
+                dq.extra[at] += budget::lse_in_dq(exact.e_lse[r], unit.scale * dq.y[at]);
             }
         }
-        charge(&mut ds, keys.len(), |r| over_rows - over_keys + forward.e_lse[r]);
-        charge(&mut p, keys.len(), |r| over_rows + forward.e_lse[r]);
-        let rows = 0..rows.len();
-        sums.products.dk.add_columns(&ds, rows.clone(), &shared.q, keys.clone());
-        sums.products.dv.add_columns(&p, rows, &shared.dout, keys);
+        let columns = Place { along: Along::Columns, to: block.keys.clone(), from: block.rows.clone() };
+        let products = &mut self.chain.products;
+        products.dk.add_loose(&pair.ds, &columns, &queries.q, |r| exact.e_lse[r]);
+        products.dv.add_loose(&pair.p, &columns, &queries.dout, |r| exact.e_lse[r]);
+    }
+
+    /// Adds a block's share of dQ, dK and dV, given the O and LSE that the backend stored.
+    fn gradients_given(
+        &mut self,
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        (lse, given): (&Bounded, &Forward),
+        dq: &mut Product,
+    ) {
+        let (width, len) = (block.keys.len(), shared.p.len());
+        let known = self.rounding.known == Known::Exactly;
+        let mut applied = AppliedPair::zeros(if known { len } else { 0 });
+        let mut loose = LoosePair::zeros(if known { 0 } else { len }, &self.storage);
+        let mut p = Vec::new();
+        for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
+            let l = given.lse[r];
+            if !l.is_finite() || !given.delta[r].is_finite() {
+                continue;
+            }
+            let at = r * width + seen.start..r * width + seen.end;
+            rescale(&shared.p[at.clone()], &shared.s[at], lse.value[block.rows.start + r], l, &mut p);
+            self.row(shared, queries, block, (r, &p), given, false);
+            p.iter_mut().filter(|p| !p.is_finite()).for_each(|p| *p = 0.0);
+            match known {
+                true => applied.set(self.grid, r, width, seen, (&p, &self.terms)),
+                false => loose.set(&self.storage, self.grid, (r, width), seen, (&p, &self.terms)),
+            }
+        }
+        let rows = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
+        let columns = Place { along: Along::Columns, to: block.keys.clone(), from: block.rows.clone() };
+        let products = &mut self.backward.products;
+        if known {
+            dq.add_applied(&applied.ds, &rows, &self.k);
+            products.dk.add_applied(&applied.ds, &columns, &queries.q);
+            products.dv.add_applied(&applied.p, &columns, &queries.dout);
+        } else {
+            dq.add_loose(&loose.ds, &rows, &self.k, |_| 0.0);
+            products.dk.add_loose(&loose.ds, &columns, &queries.q, |_| 0.0);
+            products.dv.add_loose(&loose.p, &columns, &queries.dout, |_| 0.0);
+        }
     }
 }
 
-/// Adds a relative error, by row, to an operand's fp32-level error.
-fn charge(a: &mut Operand, width: usize, relative: impl Fn(usize) -> f64) {
-    for (r, (error, value)) in a.error.chunks_mut(width).zip(a.value.chunks(width)).enumerate() {
-        let relative = relative(r);
-        error.iter_mut().zip(value).for_each(|(e, x)| *e += relative * x.abs());
+/// `exp(S - l)` from P at the exact L.
+fn rescale(p: &[f64], s: &[f64], exact: f64, l: f64, out: &mut Vec<f64>) {
+    out.clear();
+    // A factor is as good as an exponential each, unless P has underflowed.
+    if (exact - l).abs() < 1.0 {
+        let factor = (exact - l).exp();
+        out.extend(p.iter().map(|p| p * factor));
+    } else {
+        out.extend(s.iter().map(|s| (s - l).exp()));
     }
-}
-
-/// P and dS of a block with their roundings and fp32-level errors, accumulation apart.
-fn operands(
-    unit: &Unit,
-    storage: &Storage,
-    shared: &Shared,
-    block: &Block,
-    forward: &Forward,
-    sums: &mut Sums,
-) -> (Operand, Operand) {
-    let width = block.keys.len();
-    let (mut p, mut ds) = (Operand::zeros(shared.s.len()), Operand::zeros(shared.s.len()));
-    for (r, i) in block.rows.clone().enumerate() {
-        let (l, delta) = (forward.lse[r], forward.delta[r]);
-        if !l.is_finite() || !delta.is_finite() {
-            continue;
-        }
-        for (j, at) in block.keys.clone().zip(r * width..) {
-            let s = shared.s[at];
-            if s == f64::NEG_INFINITY {
-                continue;
-            }
-            let (x, dp) = ((s - l).exp(), shared.dp[at]);
-            let y = x * (dp - delta);
-            let e_score = budget::score(unit.d, shared.s_abs[at], s, l.abs());
-            let e_dp = budget::d_probability(unit.e, shared.dp_abs[at]);
-            let e_ds = budget::d_score(x, dp, delta, y, e_score, e_dp, forward.e_delta[r]);
-            let e_p = budget::probability(x, e_score);
-            let finite = x + e_p < storage.overflow && y.abs() + e_ds < storage.overflow;
-            if !finite {
-                // A right backend may round this to infinity, and then anything follows.
-                sums.open_rows[i] = true;
-                sums.open_keys[j] = true;
-                // Still part of the values, for whoever looks at them, as far as they are numbers.
-                let number = |x: f64| if x.is_finite() { x } else { 0.0 };
-                p.set(at, number(x), number(x), 0.0, 0.0);
-                ds.set(at, number(y), number(y), 0.0, 0.0);
-                continue;
-            }
-            p.set(at, x, storage.dtype.round(x), storage.operand(x, e_p), e_p);
-            ds.set(at, y, storage.dtype.round(y), storage.operand(y, e_ds), e_ds);
-        }
-    }
-    (p, ds)
 }
