@@ -13,15 +13,15 @@ use thd_fuzz::inputs::Inputs;
 use thd_fuzz::oracle::Truth;
 use thd_fuzz::reference;
 
-const CASES: [&str; 5] =
-    ["[512] h4", "[512] h4 d128 causal", "[512] h4 f16", "[64*16] h4/2", "[2048] d128"];
+const CASES: [&str; 5] = ["[512] h4", "[512] h4 d128 causal", "[512] h4 f16", "[64*16] h4/2", "[2048] d128"];
 
 fn references(criterion: &mut Criterion) {
     let model = Choice::find(Some("model"), None).expect("the model is in the table");
     for text in CASES {
         let case: Case = text.parse().expect("a valid case");
         let inputs = Inputs::new(&case);
-        let outputs = model.open().expect("it needs nothing").run(Run::PLAIN, &inputs).expect("it takes all").outputs;
+        let outputs =
+            model.open().expect("it needs nothing").run(Run::PLAIN, &inputs).expect("it takes all").outputs;
         let mut group = criterion.benchmark_group(text);
         group.sample_size(20);
         group.bench_function(BenchmarkId::from_parameter("plain"), |bencher| {

@@ -16,7 +16,10 @@ pub struct Contract {
 
 impl Contract {
     /// The project's own kernel, and its model.
-    pub const OWN: Contract = Contract { dead_rows: DeadRows::Zero, rounding: Rounding { known: Known::Exactly, forward_tile: 64 } };
+    pub const OWN: Contract = Contract {
+        dead_rows: DeadRows::Zero,
+        rounding: Rounding { known: Known::Exactly, forward_tile: 64 },
+    };
 }
 
 /// What a backend leaves in rows that belong to no sequence.

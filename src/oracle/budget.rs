@@ -127,11 +127,7 @@ pub struct ScoreError {
 impl ScoreError {
     /// Of `d` columns; `l` is the larger of |L| and |row maximum|.
     pub fn new(d: usize, l: f64) -> ScoreError {
-        ScoreError {
-            per_dot: accumulation(d),
-            per_size: 3.0 * STEP,
-            shared: STEP * (2.0 * l + EXP_STEPS),
-        }
+        ScoreError { per_dot: accumulation(d), per_size: 3.0 * STEP, shared: STEP * (2.0 * l + EXP_STEPS) }
     }
 
     /// The error of a logit `s`, where `dot` is at least `c |q| |k|`.

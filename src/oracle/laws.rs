@@ -139,11 +139,10 @@ impl LawSums {
     ) -> Vec<f64> {
         let columns = product.columns();
         let mut sums = vec![ColumnSum::default(); columns];
-        for row in 0..product.y.len() / columns {
-            for (c, sum) in sums.iter_mut().enumerate() {
-                let i = row * columns + c;
-                let element = product.element(storage, i);
-                sum.worst += bounded.tau[i];
+        for row in 0..product.rows() {
+            let taus = &bounded.tau[row * columns..];
+            for ((element, tau), sum) in product.row(storage, row).zip(taus).zip(&mut sums) {
+                sum.worst += tau;
                 sum.squares += element.squares;
                 sum.output += (storage.u * element.value).powi(2);
                 sum.repeated += element.rounded - element.value;
@@ -223,9 +222,9 @@ impl Terms {
         (product, bounded): (&Product, &Bounded),
         fp32: impl Fn(Element) -> f64,
     ) {
-        for (i, x) in known.iter().enumerate() {
-            self.worst += x.abs() * bounded.tau[i];
-            let element = product.element(storage, i);
+        let elements = (0..product.rows()).flat_map(|row| product.row(storage, row));
+        for ((x, tau), element) in known.iter().zip(&bounded.tau).zip(elements) {
+            self.worst += x.abs() * tau;
             self.squares += (storage.u * element.value * x).powi(2);
             self.fp32 += x.abs() * (fp32(element) + storage.eta);
         }

@@ -50,6 +50,7 @@ pub struct Applied {
 }
 
 /// The left operand on one block where the roundings are known in kind only.
+#[derive(Default)]
 pub struct Loose {
     /// A.
     pub value: Vec<f64>,
@@ -65,9 +66,14 @@ pub struct Loose {
 
 impl Loose {
     /// Zeros, to be filled row by row.
-    pub fn zeros(len: usize, eta: f64) -> Loose {
-        let zeros = || vec![0.0; len];
-        Loose { value: zeros(), rounding: vec![0.0; len], unit: zeros(), error: zeros(), eta }
+    pub fn clear(&mut self, len: usize, eta: f64) {
+        for values in [&mut self.value, &mut self.unit, &mut self.error] {
+            values.clear();
+            values.resize(len, 0.0);
+        }
+        self.rounding.clear();
+        self.rounding.resize(len, 0.0);
+        self.eta = eta;
     }
 }
 
@@ -163,6 +169,8 @@ pub struct Product {
     right_unit: f64,
     /// Whatever else is due, already scaled.
     pub extra: Vec<f64>,
+    /// The left operand of a product in f32.
+    scratch: Vec<f32>,
 }
 
 impl Product {
@@ -183,6 +191,7 @@ impl Product {
             small: vec![0.0; rows],
             right_unit: 0.0,
             extra: vec![0.0; len],
+            scratch: Vec::new(),
         }
     }
 
@@ -244,8 +253,9 @@ impl Product {
 
     fn add_repeated(&mut self, shift: &[f32], place: &Place, b: &Right) {
         let unit = self.shape.unit as f32;
-        let narrow: Vec<f32> = shift.iter().map(|x| x / unit).collect();
-        add_narrow(place, &narrow, b.narrow_rows(&place.from), &mut self.repeated, b.columns);
+        self.scratch.clear();
+        self.scratch.extend(shift.iter().map(|x| x / unit));
+        add_narrow(place, &self.scratch, b.narrow_rows(&place.from), &mut self.repeated, b.columns);
     }
 
     /// Adds a block whose roundings are known in kind. `charge`: a further relative error of each row of
@@ -254,9 +264,10 @@ impl Product {
         let unit = self.shape.unit;
         self.add_values(&a.value, place, b);
         self.add_repeated(&a.rounding, place, b);
-        let squares: Vec<f32> = a.unit.iter().map(|x| budget::square_in_f32(x / unit)).collect();
+        self.scratch.clear();
+        self.scratch.extend(a.unit.iter().map(|x| budget::square_in_f32(x / unit)));
         let [_, _, square] = b.narrow(&place.from);
-        add_narrow(place, &squares, square, &mut self.squares, b.columns);
+        add_narrow(place, &self.scratch, square, &mut self.squares, b.columns);
         let width = match place.along {
             Along::Rows => place.from.len(),
             Along::Columns => place.to.len(),
@@ -264,12 +275,24 @@ impl Product {
         let rows = a.value.chunks(width).zip(a.unit.chunks(width)).zip(a.error.chunks(width));
         for (r, ((values, units), errors)) in rows.enumerate() {
             let charge = charge(r);
-            for (j, ((x, rounding), error)) in values.iter().zip(units).zip(errors).enumerate() {
-                let to = place.to.start + if place.along == Along::Rows { r } else { j };
-                let lost = budget::lost_in_f32(*rounding, unit);
-                let error = error + charge * x.abs() + lost;
-                self.error[to] += error * error;
-                self.small[to] += f64::from(u8::from(*rounding == a.eta));
+            let terms = values.iter().zip(units).zip(errors).map(|((x, &rounding), error)| {
+                let error = error + charge * x.abs() + budget::lost_in_f32(rounding, unit);
+                (error * error, if rounding == a.eta { 1.0 } else { 0.0 })
+            });
+            match place.along {
+                Along::Rows => {
+                    let (error, small) = terms.fold((0.0, 0.0), |sum, term| (sum.0 + term.0, sum.1 + term.1));
+                    self.error[place.to.start + r] += error;
+                    self.small[place.to.start + r] += small;
+                }
+                Along::Columns => {
+                    let to = place.to.clone();
+                    let sums = self.error[to.clone()].iter_mut().zip(&mut self.small[to]);
+                    sums.zip(terms).for_each(|((error, small), term)| {
+                        *error += term.0;
+                        *small += term.1;
+                    });
+                }
             }
         }
     }
@@ -284,9 +307,10 @@ impl Product {
             Along::Columns => linalg::tn_add(place.to.len(), place.from.len(), columns, a, value, y),
         }
         let unit = self.shape.unit;
-        let sizes: Vec<f32> = a.iter().map(|x| (x.abs() / unit) as f32).collect();
+        self.scratch.clear();
+        self.scratch.extend(a.iter().map(|x| (x.abs() / unit) as f32));
         let [_, abs, _] = b.narrow(&place.from);
-        add_narrow(place, &sizes, abs, &mut self.size, columns);
+        add_narrow(place, &self.scratch, abs, &mut self.size, columns);
     }
 
     /// The sum of the sizes of element `i`'s terms, before it is scaled.
@@ -294,36 +318,61 @@ impl Product {
         self.shape.unit * self.right_unit * budget::IN_F32 * f64::from(self.size[i])
     }
 
-    /// Element `i` with its errors before the output is rounded.
-    pub fn element(&self, storage: &Storage, i: usize) -> Element {
+    /// Every element of row `row` with its errors before the output is rounded, in order.
+    pub fn row<'a>(&'a self, storage: &'a Storage, row: usize) -> impl Iterator<Item = Element> + 'a {
         let Shape { scale, accumulation, unit, loose, .. } = self.shape;
-        let (s, columns) = (scale.abs(), self.columns());
-        let exact = scale * self.y[i];
+        let s = scale.abs();
         // The sums are in units of both operands.
         let unit = unit * self.right_unit;
-        let shift = self.repeated.get(i).map_or(0.0, |&x| scale * unit * f64::from(x));
-        let rounded = exact + shift;
-        let size = self.size(i);
         let terms = s * self.shape.terms as f64 * self.right_unit;
-        let fp32 = s * (accumulation * size + self.ties[i]) + budget::last_steps(rounded, terms);
-        let known = Element {
-            value: rounded,
-            rounded,
-            rho: 0.0,
-            lambda: fp32,
-            squares: 0.0,
-            extra: self.extra[i],
-            overflows: size >= f64::from(f32::MAX),
-        };
-        if !loose {
-            return known;
+        let small = s * storage.eta * self.small[row] * self.right_unit;
+        let error = self.error[row];
+        let range = row * self.columns()..(row + 1) * self.columns();
+        let shifts = self.repeated.get(range.clone()).into_iter().flatten().chain(std::iter::repeat(&0.0));
+        let squares = self.squares.get(range.clone()).into_iter().flatten().chain(std::iter::repeat(&0.0));
+        let values = self.y[range.clone()].iter().zip(&self.size[range.clone()]);
+        let more = self.ties[range.clone()].iter().zip(&self.extra[range]).zip(&self.right);
+        let all = values.zip(more).zip(shifts.zip(squares));
+        all.map(move |(((&y, &size), ((&ties, &extra), &right)), (&shift, &squares))| {
+            let (exact, shift) = (scale * y, scale * unit * f64::from(shift));
+            let rounded = exact + shift;
+            let size = unit * budget::IN_F32 * f64::from(size);
+            let fp32 = s * (accumulation * size + ties) + budget::last_steps(rounded, terms);
+            let overflows = size >= f64::from(f32::MAX);
+            if !loose {
+                return Element {
+                    value: rounded,
+                    rounded,
+                    rho: 0.0,
+                    lambda: fp32,
+                    squares: 0.0,
+                    extra,
+                    overflows,
+                };
+            }
+            let linear = s * (error * right).sqrt();
+            let worst = storage.u * (s * size + linear) + small;
+            let squares = s * s * unit * unit * budget::IN_F32 * f64::from(squares);
+            let rho = budget::roundings(worst, squares, shift);
+            Element { value: exact, rounded, rho, lambda: fp32 + linear, squares, extra, overflows }
+        })
+    }
+
+    /// Rows of the output.
+    pub fn rows(&self) -> usize {
+        self.shape.output[0]
+    }
+
+    /// Some rows with their bounds.
+    pub fn finish_rows(&self, storage: &Storage, grid: Grid, rows: Range<usize>, into: &mut Bounded) {
+        for element in rows.flat_map(|row| self.row(storage, row)) {
+            let noise = element.rho + element.lambda + element.extra;
+            let tau = budget::tau(storage, grid, element.value, noise);
+            let open = tau.is_nan() || element.overflows;
+            into.value.push(element.value);
+            into.tau.push(if open { f64::INFINITY } else { tau });
+            into.noise.push(noise);
         }
-        let linear = (self.error[i / columns] * self.right[i % columns]).sqrt();
-        let small = storage.eta * self.small[i / columns] * self.right_unit;
-        let worst = s * (storage.u * (size + linear) + small);
-        let squares = s * s * unit * unit * budget::IN_F32 * f64::from(self.squares[i]);
-        let rho = budget::roundings(worst, squares, shift);
-        Element { value: exact, rho, lambda: fp32 + s * linear, squares, ..known }
     }
 
     /// The values with their bounds. `open(row)`: rows whose bound is infinite.
@@ -331,17 +380,9 @@ impl Product {
         let mut bounded = Bounded::default();
         let len = self.y.len();
         [&mut bounded.value, &mut bounded.tau, &mut bounded.noise].into_iter().for_each(|x| x.reserve(len));
-        for row in 0..len / self.columns().max(1) {
-            let open = open(row);
-            for i in row * self.columns()..(row + 1) * self.columns() {
-                let element = self.element(storage, i);
-                let noise = element.rho + element.lambda + element.extra;
-                let tau = budget::tau(storage, grid, element.value, noise);
-                let open = open || tau.is_nan() || element.overflows;
-                bounded.value.push(element.value);
-                bounded.tau.push(if open { f64::INFINITY } else { tau });
-                bounded.noise.push(noise);
-            }
+        self.finish_rows(storage, grid, 0..self.rows(), &mut bounded);
+        for row in (0..self.rows()).filter(|&row| open(row)) {
+            bounded.tau[row * self.columns()..(row + 1) * self.columns()].fill(f64::INFINITY);
         }
         bounded
     }

@@ -100,7 +100,8 @@ impl Sums {
     fn new(unit: &Unit, ds_unit: f64, loose: bool) -> Sums {
         let terms = unit.m * unit.q.len();
         let accumulation = budget::accumulation_of_parts(unit.q.len(), unit.m);
-        let dk = Shape { output: [unit.n, unit.d], terms, accumulation, scale: unit.scale, unit: ds_unit, loose };
+        let dk =
+            Shape { output: [unit.n, unit.d], terms, accumulation, scale: unit.scale, unit: ds_unit, loose };
         let dv = Shape { output: [unit.n, unit.e], scale: 1.0, unit: 1.0, ..dk };
         let (dk, dv) = (Product::new(dk), Product::new(dv));
         Sums {

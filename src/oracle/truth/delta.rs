@@ -60,8 +60,8 @@ impl Walk<'_> {
             }
             let mut bound = budget::roundings(worst, squares, from_p);
             let (mut worst, mut squares, mut from_o) = (0.0, 0.0, 0.0);
-            for k in 0..e {
-                let (o, dout) = (o.element(&self.storage, i * e + k), queries.dout.value[i * e + k]);
+            let dout = &queries.dout.value[i * e..(i + 1) * e];
+            for (o, dout) in o.row(&self.storage, i).zip(dout) {
                 let x = (u * o.value).abs().max(self.storage.eta) * dout;
                 worst += x.abs();
                 squares += x * x;

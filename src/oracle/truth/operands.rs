@@ -92,7 +92,14 @@ impl AppliedPair {
     }
 
     /// Sets what row `r` of `width` columns has in columns `seen`.
-    pub(super) fn set(&mut self, grid: Grid, r: usize, width: usize, seen: &Range<usize>, row: (&[f64], &Terms)) {
+    pub(super) fn set(
+        &mut self,
+        grid: Grid,
+        r: usize,
+        width: usize,
+        seen: &Range<usize>,
+        row: (&[f64], &Terms),
+    ) {
         let (p, terms) = row;
         apply(&mut self.p, grid, (r, width, seen.start), p, &terms.e_p);
         apply(&mut self.ds, grid, (r, width, seen.start), &terms.ds, &terms.e_ds);
@@ -100,7 +107,7 @@ impl AppliedPair {
 }
 
 /// Applies the roundings of a row that begins in column `first`.
-pub(super) fn apply(
+fn apply(
     to: &mut Applied,
     grid: Grid,
     (r, width, first): (usize, usize, usize),
@@ -118,15 +125,39 @@ pub(super) fn apply(
     }
 }
 
+/// Applies the roundings of `factor` times the values, whose errors are relative.
+pub(super) fn apply_scaled(
+    to: &mut Applied,
+    grid: Grid,
+    (r, width, first): (usize, usize, usize),
+    factor: f64,
+    values: &[f64],
+    errors: &[f64],
+) {
+    let start = r * width + first;
+    let centre = &mut to.centre[start..start + values.len()];
+    for (j, ((centre, &x), &error)) in centre.iter_mut().zip(values).zip(errors).enumerate() {
+        let x = x * factor;
+        let (middle, half) = grid.interval(x, budget::probability(x, error));
+        *centre = middle / factor;
+        if half > budget::FLUSHED {
+            to.ties.push((r as u32, (first + j) as u32, half / factor));
+        }
+    }
+}
+
 /// P and dS of a block where the roundings are known in kind.
+#[derive(Default)]
 pub(super) struct LoosePair {
     pub(super) p: Loose,
     pub(super) ds: Loose,
 }
 
 impl LoosePair {
-    pub(super) fn zeros(len: usize, storage: &Storage) -> LoosePair {
-        LoosePair { p: Loose::zeros(len, storage.eta), ds: Loose::zeros(len, storage.eta) }
+    /// Zeros again.
+    pub(super) fn clear(&mut self, len: usize, eta: f64) {
+        self.p.clear(len, eta);
+        self.ds.clear(len, eta);
     }
 
     /// Sets a row, as [`AppliedPair::set`].

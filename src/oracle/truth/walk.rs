@@ -7,7 +7,7 @@ use super::super::laws::LawSums;
 use super::super::products::{Along, Applied, Bounded, Loose, Place, Product, Right, Shape, unit_of};
 use super::super::rounding::Grid;
 use super::delta::DeltaInDk;
-use super::operands::{AppliedPair, LoosePair, Row, Terms, apply};
+use super::operands::{AppliedPair, LoosePair, Row, Terms, apply_scaled};
 use super::{Received, Sums};
 use crate::case::Case;
 use crate::contract::{Known, Rounding};
@@ -58,7 +58,9 @@ pub(super) struct Walk<'a> {
     pub(super) chain: Sums,
     pub(super) extra: DeltaInDk,
     pub(super) sums: LawSums,
+    /// Buffers that are used again.
     terms: Terms,
+    pair: LoosePair,
 }
 
 impl<'a> Walk<'a> {
@@ -85,6 +87,7 @@ impl<'a> Walk<'a> {
             extra: DeltaInDk::zeros(unit.n * unit.d),
             sums: LawSums::new(unit, case),
             terms: Terms::default(),
+            pair: LoosePair::default(),
         }
     }
 
@@ -151,7 +154,11 @@ impl<'a> Walk<'a> {
         let (mut max, mut seen) = (Vec::new(), Vec::new());
         for (r, i) in block.rows.clone().enumerate() {
             let keys = unit.visible(i);
-            let keys = if keys.is_empty() { 0..0 } else { keys.start - block.keys.start..keys.end - block.keys.start };
+            let keys = if keys.is_empty() {
+                0..0
+            } else {
+                keys.start - block.keys.start..keys.end - block.keys.start
+            };
             let row = &mut s[r * width..(r + 1) * width];
             let visible = &row[keys.clone()];
             let l = log_sum_exp(visible);
@@ -206,14 +213,8 @@ impl<'a> Walk<'a> {
             weights[r] = budget::weights_of_tiles(&tiles, largest);
             for (keys, max) in tiles {
                 let factor = (l - max).exp();
-                let scaled: Vec<f64> = p[keys.clone()].iter().map(|p| p * factor).collect();
-                let errors: Vec<f64> =
-                    scaled.iter().zip(&errors[keys.clone()]).map(|(&p, &e)| budget::probability(p, e)).collect();
-                let ties = applied.ties.len();
-                apply(&mut applied, self.grid, (r, width, seen.start + keys.start), &scaled, &errors);
-                let start = r * width + seen.start;
-                applied.centre[start + keys.start..start + keys.end].iter_mut().for_each(|x| *x /= factor);
-                applied.ties[ties..].iter_mut().for_each(|tie| tie.2 /= factor);
+                let at = (r, width, seen.start + keys.start);
+                apply_scaled(&mut applied, self.grid, at, factor, &p[keys.clone()], &errors[keys]);
             }
             lse.tau[i] = budget::lse(largest, l, seen.len());
             lse.noise[i] = lse.tau[i];
@@ -334,7 +335,8 @@ impl<'a> Walk<'a> {
         dq: &mut Product,
     ) {
         let (unit, width) = (self.unit, block.keys.len());
-        let mut pair = LoosePair::zeros(shared.p.len(), &self.storage);
+        let mut pair = std::mem::take(&mut self.pair);
+        pair.clear(shared.p.len(), self.storage.eta);
         for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
             let p = &shared.p[r * width..][seen.clone()];
             self.row(shared, queries, block, (r, p), exact, true);
@@ -351,6 +353,7 @@ impl<'a> Walk<'a> {
         let products = &mut self.chain.products;
         products.dk.add_loose(&pair.ds, &columns, &queries.q, |r| exact.e_lse[r]);
         products.dv.add_loose(&pair.p, &columns, &queries.dout, |r| exact.e_lse[r]);
+        self.pair = pair;
     }
 
     /// Adds a block's share of dQ, dK and dV, given the O and LSE that the backend stored.
@@ -365,7 +368,8 @@ impl<'a> Walk<'a> {
         let (width, len) = (block.keys.len(), shared.p.len());
         let known = self.rounding.known == Known::Exactly;
         let mut applied = AppliedPair::zeros(if known { len } else { 0 });
-        let mut loose = LoosePair::zeros(if known { 0 } else { len }, &self.storage);
+        let mut loose = LoosePair::default();
+        loose.clear(if known { 0 } else { len }, self.storage.eta);
         let mut p = Vec::new();
         for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
             let l = given.lse[r];
