@@ -68,9 +68,11 @@ impl Storage {
 
     /// Largest rounding error of an operand element `a` that is itself off by up to `error`. What is
     /// rounded is unscaled: P, or dS.
+    #[inline(always)]
     pub fn operand(&self, a: f64, error: f64) -> f64 {
         let size = a.abs() + error;
-        if size == 0.0 { 0.0 } else { (self.u * size).max(self.eta) }
+        let rounding = if self.u * size > self.eta { self.u * size } else { self.eta };
+        if size == 0.0 { 0.0 } else { rounding }
     }
 }
 

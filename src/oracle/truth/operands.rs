@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use multiversion::multiversion;
+
 use super::super::budget::{self, ScoreError, Storage};
 use super::super::products::{Applied, Loose};
 use super::super::rounding::Grid;
@@ -36,31 +38,19 @@ pub(super) struct Terms {
     pub(super) ds: Vec<f64>,
     pub(super) e_p: Vec<f64>,
     pub(super) e_ds: Vec<f64>,
-    /// The largest size of P and dS with its error; NaN counts as infinite.
-    pub(super) largest: f64,
+    /// What a rounding may be off by, element by element.
+    half: Vec<f64>,
 }
 
 impl Terms {
-    /// Works out a row.
-    pub(super) fn fill(&mut self, row: &Row) {
+    /// Works out a row; may any element of P and dS come to `overflow`?
+    pub(super) fn fill(&mut self, row: &Row, overflow: f64) -> bool {
         let n = row.p.len();
-        [&mut self.ds, &mut self.e_p, &mut self.e_ds].into_iter().for_each(|values| values.resize(n, 0.0));
-        let dot = budget::DotError::new(row.e, row.dout_norm, row.delta, row.e_delta);
-        let (ds, e_p, e_ds) = (&mut self.ds[..n], &mut self.e_p[..n], &mut self.e_ds[..n]);
-        let (p, s, dp) = (&row.p[..n], &row.s[..n], &row.dp[..n]);
-        let (k_norms, v_norms) = (&row.k_norms[..n], &row.v_norms[..n]);
-        let mut largest = 0.0;
-        for j in 0..n {
-            let e = budget::exp_minus_one(row.score.of(row.q_norm * k_norms[j], s[j]));
-            let difference = dp[j] - row.delta;
-            let value = p[j] * difference;
-            ds[j] = value;
-            e_p[j] = budget::probability(p[j], e);
-            e_ds[j] = budget::d_score(p[j], difference, value, e, dot.of(v_norms[j], dp[j]));
-            let size = (value.abs() + e_ds[j]).max(p[j] + e_p[j]);
-            largest = if size > largest || size.is_nan() { size } else { largest };
+        for values in [&mut self.ds, &mut self.e_p, &mut self.e_ds, &mut self.half] {
+            values.resize(n, 0.0);
         }
-        self.largest = if largest.is_nan() { f64::INFINITY } else { largest };
+        let dot = budget::DotError::new(row.e, row.dout_norm, row.delta, row.e_delta);
+        fill(row, dot, overflow, [&mut self.ds, &mut self.e_p, &mut self.e_ds])
     }
 
     /// Tells which elements a right backend may round to infinity, after which anything may follow, and
@@ -76,6 +66,28 @@ impl Terms {
             }
         }
     }
+}
+
+/// The loop of [`Terms::fill`].
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+fn fill(row: &Row, dot: budget::DotError, overflow: f64, [ds, e_p, e_ds]: [&mut [f64]; 3]) -> bool {
+    let n = row.p.len();
+    let (ds, e_p, e_ds) = (&mut ds[..n], &mut e_p[..n], &mut e_ds[..n]);
+    let (p, s, dp) = (&row.p[..n], &row.s[..n], &row.dp[..n]);
+    let (k_norms, v_norms) = (&row.k_norms[..n], &row.v_norms[..n]);
+    let mut large = 0u64;
+    for j in 0..n {
+        let e = budget::exp_minus_one(row.score.of(row.q_norm * k_norms[j], s[j]));
+        let difference = dp[j] - row.delta;
+        let value = p[j] * difference;
+        ds[j] = value;
+        e_p[j] = budget::probability(p[j], e);
+        e_ds[j] = budget::d_score(p[j], difference, value, e, dot.of(v_norms[j], dp[j]));
+        // A NaN is not below anything.
+        let fits = (value.abs() + e_ds[j] < overflow) & (p[j] + e_p[j] < overflow);
+        large |= u64::from(!fits);
+    }
+    large != 0
 }
 
 /// P and dS of a block as the backend rounds them, where that is known.
@@ -95,32 +107,51 @@ impl AppliedPair {
     pub(super) fn set(
         &mut self,
         grid: Grid,
-        r: usize,
-        width: usize,
+        (r, width): (usize, usize),
         seen: &Range<usize>,
-        row: (&[f64], &Terms),
+        (p, terms): (&[f64], &mut Terms),
     ) {
-        let (p, terms) = row;
-        apply(&mut self.p, grid, (r, width, seen.start), p, &terms.e_p);
-        apply(&mut self.ds, grid, (r, width, seen.start), &terms.ds, &terms.e_ds);
+        let at = (r, width, seen.start);
+        let half = &mut terms.half[..p.len()];
+        apply(&mut self.p, grid, at, p, &terms.e_p, half);
+        apply(&mut self.ds, grid, at, &terms.ds, &terms.e_ds, half);
     }
 }
 
-/// Applies the roundings of a row that begins in column `first`.
+/// Applies the roundings of a row that begins in column `first`; `half` is a buffer.
 fn apply(
     to: &mut Applied,
     grid: Grid,
     (r, width, first): (usize, usize, usize),
     values: &[f64],
     errors: &[f64],
+    half: &mut [f64],
 ) {
     let start = r * width + first;
-    let centre = &mut to.centre[start..start + values.len()];
-    for (j, ((centre, &x), &error)) in centre.iter_mut().zip(values).zip(errors).enumerate() {
-        let (middle, half) = grid.interval(x, error);
-        *centre = middle;
-        if half > budget::FLUSHED {
-            to.ties.push((r as u32, (first + j) as u32, half));
+    round(grid, values, errors, &mut to.centre[start..start + values.len()], half);
+    push_ties(&mut to.ties, (r, first), half);
+}
+
+/// The middles and half widths of what values may round to.
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+fn round(grid: Grid, values: &[f64], errors: &[f64], centre: &mut [f64], half: &mut [f64]) {
+    let n = values.len();
+    let (errors, centre, half) = (&errors[..n], &mut centre[..n], &mut half[..n]);
+    for j in 0..n {
+        (centre[j], half[j]) = grid.interval(values[j], errors[j]);
+    }
+}
+
+/// Elements that are looked through at once: most have no tie.
+const CHUNK: usize = 16;
+
+fn push_ties(ties: &mut Vec<(u32, u32, f64)>, (r, first): (usize, usize), half: &[f64]) {
+    for (chunk, widths) in half.chunks(CHUNK).enumerate() {
+        let any = widths.iter().fold(false, |any, &width| any | (width > budget::FLUSHED));
+        if any {
+            let first = first + chunk * CHUNK;
+            let tied = widths.iter().enumerate().filter(|(_, width)| **width > budget::FLUSHED);
+            ties.extend(tied.map(|(j, &width)| (r as u32, (first + j) as u32, width)));
         }
     }
 }
@@ -135,14 +166,27 @@ pub(super) fn apply_scaled(
     errors: &[f64],
 ) {
     let start = r * width + first;
-    let centre = &mut to.centre[start..start + values.len()];
-    for (j, ((centre, &x), &error)) in centre.iter_mut().zip(values).zip(errors).enumerate() {
-        let x = x * factor;
-        let (middle, half) = grid.interval(x, budget::probability(x, error));
-        *centre = middle / factor;
-        if half > budget::FLUSHED {
-            to.ties.push((r as u32, (first + j) as u32, half / factor));
-        }
+    let mut half = vec![0.0; values.len()];
+    round_scaled(grid, factor, values, errors, &mut to.centre[start..start + values.len()], &mut half);
+    push_ties(&mut to.ties, (r, first), &half);
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+fn round_scaled(
+    grid: Grid,
+    factor: f64,
+    values: &[f64],
+    errors: &[f64],
+    centre: &mut [f64],
+    half: &mut [f64],
+) {
+    let n = values.len();
+    let (errors, centre, half) = (&errors[..n], &mut centre[..n], &mut half[..n]);
+    let inverse = 1.0 / factor;
+    for j in 0..n {
+        let x = values[j] * factor;
+        let (middle, width) = grid.interval(x, budget::probability(x, errors[j]));
+        (centre[j], half[j]) = (middle * inverse, width * inverse);
     }
 }
 
@@ -179,9 +223,22 @@ fn loosen(to: &mut Loose, storage: &Storage, grid: Grid, start: usize, values: &
     let range = start..start + values.len();
     to.value[range.clone()].copy_from_slice(values);
     to.error[range.clone()].copy_from_slice(errors);
-    let rest = to.rounding[range.clone()].iter_mut().zip(&mut to.unit[range]);
-    for ((rounding, unit), (&x, &error)) in rest.zip(values.iter().zip(errors)) {
-        *rounding = (grid.nearest(x) - x) as f32;
-        *unit = storage.operand(x, error);
+    loosen_row(*storage, grid, values, errors, &mut to.rounding[range.clone()], &mut to.unit[range]);
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+fn loosen_row(
+    storage: Storage,
+    grid: Grid,
+    values: &[f64],
+    errors: &[f64],
+    rounding: &mut [f32],
+    unit: &mut [f64],
+) {
+    let n = values.len();
+    let (errors, rounding, unit) = (&errors[..n], &mut rounding[..n], &mut unit[..n]);
+    for j in 0..n {
+        rounding[j] = (grid.nearest(values[j]) - values[j]) as f32;
+        unit[j] = storage.operand(values[j], errors[j]);
     }
 }

@@ -317,8 +317,7 @@ impl<'a> Walk<'a> {
             score: self.score_error(shared, r, forward.lse[r]),
             e: self.unit.e,
         };
-        self.terms.fill(&row);
-        if self.terms.largest < self.storage.overflow {
+        if !self.terms.fill(&row, self.storage.overflow) {
             return;
         }
         let sums = if chain { &mut self.chain } else { &mut self.backward };
@@ -381,7 +380,7 @@ impl<'a> Walk<'a> {
             self.row(shared, queries, block, (r, &p), given, false);
             p.iter_mut().filter(|p| !p.is_finite()).for_each(|p| *p = 0.0);
             match known {
-                true => applied.set(self.grid, r, width, seen, (&p, &self.terms)),
+                true => applied.set(self.grid, (r, width), seen, (&p, &mut self.terms)),
                 false => loose.set(&self.storage, self.grid, (r, width), seen, (&p, &self.terms)),
             }
         }
