@@ -44,8 +44,7 @@ impl Grid {
     #[inline(always)]
     pub fn interval(self, x: f64, error: f64) -> (f64, f64) {
         let (low, high) = (self.nearest(x - error), self.nearest(x + error));
-        let middle = low + high;
-        (middle / 2.0, (high - low) / 2.0)
+        (low.midpoint(high), high.midpoint(-low))
     }
 
     /// Half of the distance between neighbours at `x`: what a rounding is off by at most.

@@ -70,7 +70,7 @@ impl<'a> Walk<'a> {
         let v = Right::new(unit.e, &unit.v, unit_of(unit.v.iter()));
         let [q_unit, dout_unit] = [&unit.q, &unit.dout].map(|heads| unit_of(heads.iter().flatten()));
         // |dP - D| is at most twice a product of norms, each at most sqrt(e) times its largest element.
-        let ds_unit = 2.0 * (unit.e as f64).log2().ceil().exp2() * dout_unit * v.unit;
+        let ds_unit = ((2 * unit.e) as f64).log2().ceil().exp2() * dout_unit * v.unit;
         let loose = rounding.known == Known::InKind;
         Walk {
             unit,
