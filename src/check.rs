@@ -24,6 +24,8 @@ pub enum Outcome {
 pub struct Report {
     /// Findings of all calls, in order.
     pub findings: Vec<Finding>,
+    /// Findings of statistics that data of other seeds did not confirm.
+    pub unconfirmed: Vec<Finding>,
     /// For each call that was answered.
     pub calls: Vec<CallReport>,
 }
@@ -122,15 +124,57 @@ pub fn check(
     run: Run,
 ) -> Result<Outcome, HarnessError> {
     panics_caught(|| {
-        let mut trial = Trial::begin(scenario, Side { backend, contract, run }, 1)?;
-        for (call, case) in scenario.calls.iter().enumerate() {
-            if trial.is_over() {
-                break;
-            }
-            trial.call(call, &Inputs::new(case))?;
+        let mut outcome = check_once(scenario, backend, contract, run)?;
+        if let Outcome::Judged(report) = &mut outcome {
+            confirm_statistics(scenario, report, |other| check_once(other, backend, contract, run))?;
         }
-        Ok(trial.outcome())
+        Ok(outcome)
     })
+}
+
+fn check_once(
+    scenario: &Scenario,
+    backend: &mut dyn Backend,
+    contract: Contract,
+    run: Run,
+) -> Result<Outcome, HarnessError> {
+    let mut trial = Trial::begin(scenario, Side { backend, contract, run }, 1)?;
+    for (call, case) in scenario.calls.iter().enumerate() {
+        if trial.is_over() {
+            break;
+        }
+        trial.call(call, &Inputs::new(case))?;
+    }
+    Ok(trial.outcome())
+}
+
+/// Data of so many other seeds must show a statistical finding too.
+const CONFIRMATIONS: u64 = 3;
+
+/// Drops findings that are statements about chance, where nothing else supports them and data of other seeds
+/// does not show them too.
+fn confirm_statistics(
+    scenario: &Scenario,
+    report: &mut Report,
+    mut check: impl FnMut(&Scenario) -> Result<Outcome, HarnessError>,
+) -> Result<(), HarnessError> {
+    let Some(identity) = report.identity() else { return Ok(()) };
+    if !report.findings.iter().all(|finding| finding.kind.is_statistical()) {
+        return Ok(());
+    }
+    for k in 1..=CONFIRMATIONS {
+        let mut other = scenario.clone();
+        other.calls.iter_mut().for_each(|case| case.seed = case.seed.wrapping_add(k));
+        let again = match check(&other)? {
+            Outcome::Judged(report) => identity.lead(&report.findings).is_some(),
+            Outcome::Refused(_) => false,
+        };
+        if !again {
+            report.unconfirmed = std::mem::take(&mut report.findings);
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 /// Checks `scenario` on two backends, call by call, and compares their answers.

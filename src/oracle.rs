@@ -19,6 +19,7 @@ pub mod laws;
 pub mod products;
 pub mod race;
 pub mod rounding;
+pub mod statistics;
 pub mod truth;
 
 pub use agreement::Agreement;
@@ -37,7 +38,7 @@ pub struct Oracle {
 }
 
 /// Every oracle, in the order of identity.
-pub const ORACLES: [Oracle; 4] = [
+pub const ORACLES: [Oracle; 5] = [
     Oracle {
         name: "hygiene",
         question: "every live element written and finite, dead rows as the contract says, guards intact",
@@ -47,6 +48,11 @@ pub const ORACLES: [Oracle; 4] = [
         name: "bound",
         question: "every element of O, LSE, dQ, dK and dV within the bound computed beside the reference",
         judge: bound::judge,
+    },
+    Oracle {
+        name: "statistics",
+        question: "what is left of O, dQ, dK and dV, once every rounding is applied, is noise of no direction",
+        judge: statistics::judge,
     },
     Oracle {
         name: "laws",
@@ -76,6 +82,13 @@ pub struct Evidence<'a> {
     pub races: &'a [String],
     /// How the outputs compare, which more than one asks for.
     pub measures: Vec<Measure>,
+}
+
+impl Evidence<'_> {
+    /// Is any element of an output beyond its bound, or not a number? Then sums over them say no more.
+    pub fn is_beyond(&self, output: Output) -> bool {
+        self.measures.iter().any(|m| m.output == output && m.beyond > 0)
+    }
 }
 
 /// Asks every oracle.

@@ -247,3 +247,41 @@ pub fn tau(storage: &Storage, grid: Grid, y: f64, noise: f64) -> f64 {
     let tau = noise + grid.half_step(y.abs() + noise);
     if y.abs() + tau < storage.overflow { tau } else { f64::INFINITY }
 }
+
+/// How many root-sum-squares a sum of roundings of no common sign stays within: a uniform variable is as
+/// concentrated as a normal one of its variance, so `2 exp(-8^2 / 2)`, 3e-14 a sum.
+pub const BIAS: f64 = 8.0;
+
+/// The largest root mean square of roundings in units of their standard deviation: 1 is due, noise of up to
+/// a third of a rounding adds little, and of [`LEAST_SAMPLE`] elements the mean of the squares is off by a
+/// sixteenth.
+pub const SPREAD: f64 = 1.35;
+
+/// Elements below which a root mean square says nothing.
+pub const LEAST_SAMPLE: usize = 256;
+
+/// Of so many elements one must be distinct: values that repeat round alike.
+pub const REPEATS_AT_MOST: usize = 4;
+
+/// Noise beside a rounding below which an element says something about roundings: a fifth of the standard
+/// deviation of a rounding.
+const NOISE_SHARE: f64 = 0.2;
+
+/// Is what is left of an element its own rounding? `half` is half a step at its value; subnormals, whose
+/// steps are alike, are left out.
+#[inline(always)]
+pub fn is_rounding_dominated(storage: &Storage, half: f64, want: f64, noise: f64) -> bool {
+    // 64 steps of the subnormals.
+    noise < NOISE_SHARE * half / 3f64.sqrt() && want.abs() * storage.u > 64.0 * storage.eta
+}
+
+/// Standard deviation of an element: a rounding is uniform within half a step, noise within its bound.
+#[inline(always)]
+pub fn sigma(half: f64, noise: f64) -> f64 {
+    (half * half / 3.0 + noise * noise / 9.0).sqrt()
+}
+
+/// A value without the bits by which equal sums may differ.
+pub fn without_last_bits(x: f64) -> u64 {
+    x.to_bits() >> 20
+}

@@ -53,6 +53,10 @@ pub enum Kind {
     Backward,
     /// An element of a gradient beyond its bound, forward's error included.
     Chain,
+    /// Elements that are off by a fraction of a rounding, all the same way.
+    Bias,
+    /// Elements that are off by more than roundings are, on the whole.
+    Spread,
     /// A conservation law broken.
     Law(u8),
     /// Accesses in conflict.
@@ -66,6 +70,7 @@ impl Kind {
             Kind::Crash | Kind::DeviceFault | Kind::Hang | Kind::Error => "backend",
             Kind::Unwritten | Kind::DeadRow | Kind::Guard | Kind::NonFinite => "hygiene",
             Kind::Forward | Kind::Backward | Kind::Chain => "bound",
+            Kind::Bias | Kind::Spread => "statistics",
             Kind::Law(_) => "laws",
             Kind::Race => "race",
         }
@@ -85,9 +90,16 @@ impl Kind {
             Kind::Forward => "forward".into(),
             Kind::Backward => "backward".into(),
             Kind::Chain => "chain".into(),
+            Kind::Bias => "bias".into(),
+            Kind::Spread => "spread".into(),
             Kind::Law(law) => format!("law-{law}"),
             Kind::Race => "race".into(),
         }
+    }
+
+    /// Is it a statement about chance, which other data must confirm?
+    pub fn is_statistical(self) -> bool {
+        self.class() == Class::Statistic
     }
 
     /// The class that a finding's identity keeps. A NaN is a value that is wrong without bound, and
@@ -103,6 +115,7 @@ impl Kind {
             Kind::DeadRow => Class::DeadRow,
             Kind::Guard => Class::Guard,
             Kind::NonFinite | Kind::Forward | Kind::Backward | Kind::Chain => Class::Value,
+            Kind::Bias | Kind::Spread => Class::Statistic,
             Kind::Law(_) => Class::Law,
             Kind::Race => Class::Race,
         }
@@ -119,6 +132,7 @@ enum Class {
     DeadRow,
     Guard,
     Value,
+    Statistic,
     Law,
     Race,
 }
