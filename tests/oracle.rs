@@ -137,7 +137,53 @@ fn a_small_error_of_one_sign_breaks_a_law_before_it_shows_in_any_element() {
     }
     let found: Vec<_> = judge(&inputs, &outputs, contract).into_iter().map(|f| (f.kind, f.tensor)).collect();
     assert!(found.contains(&(Kind::Law(1), Some(Output::Dv))), "{found:?}");
-    assert!(found.iter().all(|(kind, _)| kind.oracle() == "laws"), "{found:?}");
+    assert!(found.iter().all(|(kind, _)| ["laws", "statistics"].contains(&kind.oracle())), "{found:?}");
+}
+
+/// What a backend of roundings known in kind only is judged by.
+const IN_KIND: Contract =
+    Contract { rounding: Rounding { known: Known::InKind, ..Contract::OWN.rounding }, ..Contract::OWN };
+
+#[test]
+fn a_fraction_of_a_percent_in_one_head_shows_in_statistics_where_no_element_does() {
+    for (factor, alarm) in [(1.002, true), (1.0, false)] {
+        let case: Case = "[512] h4".parse().unwrap();
+        let (inputs, mut outputs) = right(&case);
+        let truth = Truth::work_out(&inputs, &outputs, IN_KIND.rounding);
+        for plane in truth.planes(&inputs, Judgement::Backward) {
+            if plane.output == Output::Dq && plane.head == 2 {
+                for (i, &value) in plane.bounded.rounded.iter().enumerate() {
+                    let index = plane.index(&outputs, i) as isize;
+                    outputs.dq.set(index, value * factor);
+                }
+            }
+        }
+        let found = judge(&inputs, &outputs, IN_KIND);
+        let heads: Vec<_> = found.iter().filter_map(|f| Some((f.kind, f.tensor?, f.at?.head))).collect();
+        let want = if alarm { vec![(Kind::Bias, Output::Dq, 2)] } else { vec![] };
+        assert_eq!(heads, want, "{found:?}");
+    }
+}
+
+#[test]
+fn an_error_of_no_direction_shows_in_the_spread() {
+    let case: Case = "[512] h2".parse().unwrap();
+    let (inputs, mut outputs) = right(&case);
+    let truth = Truth::work_out(&inputs, &outputs, IN_KIND.rounding);
+    let planes = truth.planes(&inputs, Judgement::Backward);
+    let plane = planes.iter().find(|plane| plane.output == Output::Dk && plane.head == 1).unwrap();
+    for (i, &value) in plane.bounded.rounded.iter().enumerate() {
+        // A step more or less than the nearest, which no accumulation in fp32 makes.
+        let step = value.abs() / 128.0 * if i % 2 == 0 { 1.0 } else { -1.0 };
+        if (value + 1.5 * step - plane.bounded.value[i]).abs() < plane.bounded.tau[i] {
+            outputs.dk.set(plane.index(&outputs, i) as isize, value + step);
+        }
+    }
+    let found = judge(&inputs, &outputs, IN_KIND);
+    assert_eq!(
+        found.iter().map(|f| (f.kind, f.tensor)).collect::<Vec<_>>(),
+        [(Kind::Spread, Some(Output::Dk))]
+    );
 }
 
 #[test]

@@ -285,3 +285,14 @@ pub fn sigma(half: f64, noise: f64) -> f64 {
 pub fn without_last_bits(x: f64) -> u64 {
     x.to_bits() >> 20
 }
+
+/// Terms of equal size below which a sum's rounding is no sample of many: a product of two short
+/// significands, say, has few values to round.
+const LEAST_TERMS: f64 = 8.0;
+
+/// Do few terms make up a sum? `sizes` is the sum of their roundings' sizes, `squares` that of the squares.
+#[inline(always)]
+pub fn are_few_terms(sizes: f64, squares: f64) -> bool {
+    let many = sizes * sizes >= LEAST_TERMS * squares;
+    !many
+}

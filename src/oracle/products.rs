@@ -16,7 +16,11 @@ pub struct Bounded {
     pub value: Vec<f64>,
     /// tau; infinite where a right backend may overflow, or where the value itself has no meaning.
     pub tau: Vec<f64>,
-    /// The part of tau that is not the rounding of the output itself.
+    /// Where roundings are known in kind only: what is expected with the nearest roundings applied, for
+    /// statistics over many elements; empty otherwise.
+    pub rounded: Vec<f64>,
+    /// fp32-level error beside the roundings, likewise; infinite where few terms make up the sum, whose
+    /// roundings are no sample of any.
     pub noise: Vec<f64>,
 }
 
@@ -348,13 +352,24 @@ impl Product {
                     squares: 0.0,
                     extra,
                     overflows,
+                    few_terms: false,
                 };
             }
             let linear = s * (error * right).sqrt();
             let worst = storage.u * (s * size + linear) + small;
             let squares = s * s * unit * unit * budget::IN_F32 * f64::from(squares);
             let rho = budget::roundings(worst, squares, shift);
-            Element { value: exact, rounded, rho, lambda: fp32 + linear, squares, extra, overflows }
+            let few_terms = budget::are_few_terms(storage.u * s * size, squares);
+            Element {
+                value: exact,
+                rounded,
+                rho,
+                lambda: fp32 + linear,
+                squares,
+                extra,
+                overflows,
+                few_terms,
+            }
         })
     }
 
@@ -371,7 +386,11 @@ impl Product {
             let open = tau.is_nan() || element.overflows;
             into.value.push(element.value);
             into.tau.push(if open { f64::INFINITY } else { tau });
-            into.noise.push(noise);
+            if self.shape.loose {
+                into.rounded.push(element.rounded);
+                let few = element.few_terms;
+                into.noise.push(if few { f64::INFINITY } else { element.lambda + element.extra });
+            }
         }
     }
 
@@ -379,7 +398,8 @@ impl Product {
     pub fn finish(&self, storage: &Storage, grid: Grid, open: impl Fn(usize) -> bool) -> Bounded {
         let mut bounded = Bounded::default();
         let len = self.y.len();
-        [&mut bounded.value, &mut bounded.tau, &mut bounded.noise].into_iter().for_each(|x| x.reserve(len));
+        bounded.value.reserve(len);
+        bounded.tau.reserve(len);
         self.finish_rows(storage, grid, 0..self.rows(), &mut bounded);
         for row in (0..self.rows()).filter(|&row| open(row)) {
             bounded.tau[row * self.columns()..(row + 1) * self.columns()].fill(f64::INFINITY);
@@ -413,4 +433,6 @@ pub struct Element {
     pub extra: f64,
     /// May an fp32 accumulator leave its range?
     pub overflows: bool,
+    /// Do few terms make up the sum?
+    pub few_terms: bool,
 }

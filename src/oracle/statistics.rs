@@ -1,7 +1,9 @@
-//! Is what is left of an output, once every known rounding is applied, the noise of its own rounding?
+//! Is what is left of an output, once every rounding is applied, the noise of its own rounding?
 //!
-//! An element's bound cannot see an error of a fraction of a rounding. Many elements can: the rounding of an
-//! output is as often up as down, so over `n` of them
+//! Where a backend's roundings are known exactly, an element's own bound says so already: little more than
+//! half a step of the dtype is left of it. Where they are known in kind only, the bound allows every operand
+//! to be rounded either way, and an error of a fraction of a percent hides in it. Many elements together show
+//! it: the rounding of an output is as often up as down, so over `n` of them
 //!
 //! ```text
 //! z_i = (got_i - Yt_i) / sigma_i      sigma_i^2 = (half step)^2 / 3 + (noise_i / 3)^2
@@ -9,11 +11,10 @@
 //! spread  sqrt(mean z_i^2)                    at most SPREAD
 //! ```
 //!
-//! `Yt` is the expected value with the backend's roundings applied, so a scale that is off by a thousandth in
-//! one head, or a row whose softmax statistics are a little wrong, stands out. The bias is asked of each
-//! (sequence, head) of an output as a whole, of every row and of every block of rows; the spread of the
-//! whole. Values that repeat round alike and say nothing: a plane of which less than a quarter of the values
-//! are distinct is left out.
+//! `Yt` is the expected value with the nearest roundings applied. The bias is asked of each (sequence, head)
+//! of a gradient as a whole, of every block of rows and of every row; the spread of the whole. Values that
+//! repeat round alike and say nothing: data that is not natural is left out, sums of few terms too, and a plane
+//! of which less than a quarter of the values are distinct.
 //!
 //! These are statements about chance, so a finding that nothing else supports must recur on data of other
 //! seeds before it is one: [`crate::check`] sees to that.
@@ -23,6 +24,7 @@ use std::collections::HashSet;
 use super::budget::{self, Storage};
 use super::rounding::Grid;
 use super::{Coord, Evidence, Finding, Judgement, Kind, Plane};
+use crate::contract::Known;
 
 /// Rows of a block, as kernels tile them.
 const BLOCK: usize = 64;
@@ -70,8 +72,6 @@ pub struct Scores {
     pub rows: Vec<Sums>,
     /// Of all rows together.
     pub whole: Sums,
-    /// How often |z| was in each tenth, up to 3; the last is all above.
-    pub histogram: [u64; 31],
 }
 
 /// Scores the elements of a plane whose rounding is what is left of them; `None` where too many repeat.
@@ -79,7 +79,7 @@ pub fn score(plane: &Plane, got: &[f64], storage: &Storage, grid: Grid) -> Optio
     let bounded = plane.bounded;
     let mut scores = Scores::default();
     let mut distinct = HashSet::new();
-    let rows = got.chunks(plane.columns).zip(bounded.value.chunks(plane.columns));
+    let rows = got.chunks(plane.columns).zip(bounded.rounded.chunks(plane.columns));
     for ((got, want), noise) in rows.zip(bounded.noise.chunks(plane.columns)) {
         let mut sums = Sums::default();
         for ((&got, &want), &noise) in got.iter().zip(want).zip(noise) {
@@ -93,7 +93,6 @@ pub fn score(plane: &Plane, got: &[f64], storage: &Storage, grid: Grid) -> Optio
             sums.signed += z * want.signum();
             sums.squares += z * z;
             sums.allowance += noise / sigma;
-            scores.histogram[((z.abs() * 10.0) as usize).min(30)] += 1;
             distinct.insert(budget::without_last_bits(want));
         }
         scores.whole.add(&sums);
@@ -108,19 +107,20 @@ pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let case = &evidence.inputs.case;
     let (storage, grid) = (Storage::of(case.dtype), Grid::of(case.dtype));
     let mut worst: Vec<Finding> = Vec::new();
-    for judgement in [Judgement::Forward, Judgement::Backward] {
-        for plane in evidence.truth.planes(evidence.inputs, judgement) {
-            if plane.output.dtype(case) != case.dtype || evidence.is_beyond(plane.output) {
-                continue;
-            }
-            let Some(scores) = score(&plane, &plane.got(evidence.outputs), &storage, grid) else { continue };
-            for finding in findings(evidence, &plane, &scores) {
-                let same = worst.iter_mut().find(|w| (w.tensor, w.kind) == (finding.tensor, finding.kind));
-                match same {
-                    Some(known) if known.error() >= finding.error() => {}
-                    Some(known) => *known = finding,
-                    None => worst.push(finding),
-                }
+    if evidence.contract.rounding.known == Known::Exactly || !budget::is_natural(&case.data, &case.dout) {
+        return worst;
+    }
+    for plane in evidence.truth.planes(evidence.inputs, Judgement::Backward) {
+        if evidence.is_beyond(plane.output) {
+            continue;
+        }
+        let Some(scores) = score(&plane, &plane.got(evidence.outputs), &storage, grid) else { continue };
+        for finding in findings(evidence, &plane, &scores) {
+            let same = worst.iter_mut().find(|w| (w.tensor, w.kind) == (finding.tensor, finding.kind));
+            match same {
+                Some(known) if known.error() >= finding.error() => {}
+                Some(known) => *known = finding,
+                None => worst.push(finding),
             }
         }
     }

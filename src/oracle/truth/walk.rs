@@ -100,7 +100,7 @@ impl<'a> Walk<'a> {
         };
         let mut o = self.output_of_forward();
         let none = f64::NEG_INFINITY;
-        let mut lse = Bounded { value: vec![none; unit.m], tau: vec![0.0; unit.m], noise: vec![0.0; unit.m] };
+        let mut lse = Bounded { value: vec![none; unit.m], tau: vec![0.0; unit.m], ..Bounded::default() };
         let mut chain_dq = self.query_gradient(true);
         let mut given_dq = self.query_gradient(self.rounding.known == Known::InKind);
         [&mut chain_dq, &mut given_dq].into_iter().for_each(|dq| dq.meet(&self.k));
@@ -217,7 +217,6 @@ impl<'a> Walk<'a> {
                 apply_scaled(&mut applied, self.grid, at, factor, &p[keys.clone()], &errors[keys]);
             }
             lse.tau[i] = budget::lse(largest, l, seen.len());
-            lse.noise[i] = lse.tau[i];
         }
         let shift: Vec<f32> =
             applied.centre.iter().zip(&shared.p).map(|(rounded, p)| (rounded - p) as f32).collect();
