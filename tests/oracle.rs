@@ -160,8 +160,8 @@ fn a_fraction_of_a_percent_in_one_head_shows_in_statistics_where_no_element_does
         }
         let found = judge(&inputs, &outputs, IN_KIND);
         let heads: Vec<_> = found.iter().filter_map(|f| Some((f.kind, f.tensor?, f.at?.head))).collect();
-        let want = if alarm { vec![(Kind::Bias, Output::Dq, 2)] } else { vec![] };
-        assert_eq!(heads, want, "{found:?}");
+        assert_eq!(heads.contains(&(Kind::Bias, Output::Dq, 2)), alarm, "{found:?}");
+        assert!(found.iter().all(|f| alarm && f.kind.is_statistical()), "{found:?}");
     }
 }
 
