@@ -10,11 +10,13 @@ pub mod notation;
 mod parse;
 pub mod partition;
 pub mod recipe;
+pub mod softmax;
 
 pub use mask::{Align, Mask};
 pub use notation::{Item, ParseError};
 pub use partition::{Side, Span};
 pub use recipe::{Base, Data, DeadFill, Dout};
+pub use softmax::Sink;
 
 use crate::tensor::DType;
 
@@ -60,6 +62,10 @@ pub struct Case {
     pub mask: Mask,
     /// Softmax scale; `None` is `1/sqrt(d_qk)`.
     pub scale: Option<f64>,
+    /// Cap of the logits: `cap tanh(S / cap)`; `None`: uncapped.
+    pub softcap: Option<f64>,
+    /// What the softmax's denominator has beside the keys.
+    pub sink: Sink,
     /// What q, k and v hold.
     pub data: Data,
     /// What dO holds.
@@ -86,6 +92,8 @@ impl Case {
             dtype: DType::Bf16,
             mask: Mask::Full,
             scale: None,
+            softcap: None,
+            sink: Sink::None,
             data: Data::default(),
             dout: Dout::default(),
             dead: DeadFill::default(),
@@ -193,6 +201,13 @@ impl Case {
                     format!("{what} is {x:e}: its size must be 0, or {:e} to {max:e}", limits::MIN_FACTOR);
                 return Err(Invalid { item: Some(item), message });
             }
+        }
+        if let Some(cap) = self.softcap
+            && !(limits::MIN_SOFTCAP..=limits::MAX_SOFTCAP).contains(&cap)
+        {
+            let (least, most) = (limits::MIN_SOFTCAP, limits::MAX_SOFTCAP);
+            let message = format!("softcap is {cap}: it must be {least} to {most}");
+            return Err(Invalid { item: Some(Item::Softcap), message });
         }
         if spread < 0.0 || self.data.head_scale < 1.0 {
             let message = "a spread is at least 0, a range of head scales at least 1".to_string();

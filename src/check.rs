@@ -310,7 +310,8 @@ fn similarities(evidence: &Evidence) -> Vec<Similarity> {
         let cosine = if norm == 0.0 && reference == 0.0 { 1.0 } else { dot / (norm * reference) };
         Similarity { output, cosine, norm, reference }
     };
-    Output::ALL.into_iter().map(similarity).collect()
+    let of_case = Output::ALL.into_iter().filter(|output| output.is_of(&evidence.inputs.case));
+    of_case.map(similarity).collect()
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

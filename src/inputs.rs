@@ -6,8 +6,8 @@
 //! multiplication, division and square root only, so that a script in another language rebuilds
 //! the same bits in a few lines; `docs/notation.md` spells it out.
 
-use crate::case::{Base, Case, Span};
-use crate::tensor::{Poison, Tensor};
+use crate::case::{Base, Case, Sink, Span};
+use crate::tensor::{DType, Poison, Tensor};
 
 /// The stream of values that a hash is drawn from; part of the recipe, never renumbered.
 #[derive(Clone, Copy)]
@@ -19,6 +19,7 @@ enum Stream {
     RowGain = 4,
     HeadGain = 5,
     HeadScale = 6,
+    Sink = 7,
 }
 
 /// Standard deviation of the sum of four independent uniforms over `0..65536`.
@@ -41,6 +42,8 @@ pub struct Inputs {
     pub v: Tensor,
     /// `[rows_q][h_q][d_v]`.
     pub dout: Tensor,
+    /// The sink's logits, f32, `[1][h_q][1]`; `[0][h_q][1]` unless they are learnable.
+    pub sink: Tensor,
 }
 
 impl Inputs {
@@ -56,7 +59,22 @@ impl Inputs {
         let k = keys.fill(case, d, |at, out| recipe.k(at, out));
         let v = keys.fill(case, e, |at, out| recipe.v(at, out));
         let dout = queries.fill(case, e, |at, out| recipe.dout(at, out));
-        Inputs { case: case.clone(), q_spans, kv_spans, q, k, v, dout }
+        let sink = recipe.sinks(|head| queries.head_key(case, head));
+        Inputs { case: case.clone(), q_spans, kv_spans, q, k, v, dout, sink }
+    }
+
+    /// `[rows, heads, columns]` of the sink's logits.
+    pub fn sink_shape(case: &Case) -> [usize; 3] {
+        [usize::from(case.sink == Sink::Learnable), case.heads.q as usize, 1]
+    }
+
+    /// The sink's logit of a query head; `None` without a sink.
+    pub fn sink_logit(&self, head: usize) -> Option<f64> {
+        match self.case.sink {
+            Sink::None => None,
+            Sink::OffByOne => Some(0.0),
+            Sink::Learnable => Some(self.sink.at(head)),
+        }
     }
 }
 
@@ -180,6 +198,18 @@ impl<'a> Recipe<'a> {
 
     fn v(&self, at: At, out: &mut [f64]) {
         self.base(Stream::V, at, 1.0, out);
+    }
+
+    /// Logits near those of the keys, so that the sink has a share of the softmax that is neither all nor
+    /// nothing of it.
+    fn sinks(&self, key: impl Fn(usize) -> u64) -> Tensor {
+        let mut tensor = Tensor::poisoned(DType::F32, Inputs::sink_shape(self.case), Poison::Nan);
+        let offset = if self.offset.is_some() { self.case.data.offset } else { 0.0 };
+        for head in 0..tensor.len() {
+            let at = At { sequence: 0, row: 0, head: key(head) };
+            tensor.set(head as isize, offset + 2.0 * normal(self.hash(Stream::Sink, at)));
+        }
+        tensor
     }
 
     fn dout(&self, at: At, out: &mut [f64]) {

@@ -5,6 +5,7 @@
 
 use rayon::prelude::*;
 
+use crate::case::Case;
 use crate::contract::{Contract, Rounding};
 use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
@@ -26,7 +27,8 @@ pub use agreement::Agreement;
 use bound::Measure;
 pub use finding::{Coord, Finding, Identity, Kind};
 use products::Bounded;
-use truth::{Received, UnitTruth};
+use truth::sink::SinkSum;
+use truth::{Gradients, Received, UnitTruth};
 
 /// An oracle.
 pub struct Oracle {
@@ -101,6 +103,8 @@ pub fn judge(evidence: &Evidence) -> Vec<Finding> {
 pub struct Truth {
     /// In the order of [`Unit::all`].
     pub units: Vec<UnitTruth>,
+    /// dSink of each query head, where the case has it: given the received O and LSE, and of the chain.
+    pub dsink: Option<[Vec<Bounded>; 2]>,
 }
 
 /// Which of the three comparisons with the reference.
@@ -166,7 +170,12 @@ impl Truth {
             };
             truth::work_out(Unit::new(inputs, sequence, kv_head), case, rounding, &received)
         });
-        Truth { units: units.collect() }
+        let units: Vec<UnitTruth> = units.collect();
+        let dsink = Output::Dsink.is_of(case).then(|| {
+            let of = |gradients: fn(&UnitTruth) -> &Gradients| sink_gradients(case, &units, gradients);
+            [of(|unit| &unit.backward), of(|unit| &unit.chain)]
+        });
+        Truth { units, dsink }
     }
 
     /// The planes of one judgement.
@@ -177,7 +186,7 @@ impl Truth {
             let plane = |output: Output, head: usize, columns: usize, bounded: &'a Bounded| {
                 let spans = match output {
                     Output::Dk | Output::Dv => &inputs.kv_spans,
-                    Output::O | Output::Lse | Output::Dq => &inputs.q_spans,
+                    Output::O | Output::Lse | Output::Dq | Output::Dsink => &inputs.q_spans,
                 };
                 Plane { output, sequence, head, row: spans[sequence].row, columns, bounded }
             };
@@ -198,6 +207,25 @@ impl Truth {
             planes.push(plane(Output::Dk, unit.kv_head, unit.d, &gradients.dk));
             planes.push(plane(Output::Dv, unit.kv_head, unit.e, &gradients.dv));
         }
+        let sinks = self.dsink.as_ref().and_then(|[backward, chain]| match judgement {
+            Judgement::Forward => None,
+            Judgement::Backward => Some(backward),
+            Judgement::Chain => Some(chain),
+        });
+        for (head, bounded) in sinks.into_iter().flatten().enumerate() {
+            planes.push(Plane { output: Output::Dsink, sequence: 0, head, row: 0, columns: 1, bounded });
+        }
         planes
     }
+}
+
+/// dSink of every query head, summed over the sequences.
+fn sink_gradients(case: &Case, units: &[UnitTruth], of: fn(&UnitTruth) -> &Gradients) -> Vec<Bounded> {
+    let mut sums = vec![SinkSum::default(); case.heads.q as usize];
+    for truth in units {
+        for (head, share) in query_heads(case, truth.unit.kv_head).zip(&of(truth).sinks) {
+            sums[head].join(share);
+        }
+    }
+    sums.iter().map(SinkSum::finish).collect()
 }

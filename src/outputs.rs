@@ -1,11 +1,11 @@
-//! What a backend answers: O, LSE, dQ, dK and dV, in guarded memory that was poisoned before.
+//! What a backend answers: O, LSE, dQ, dK, dV and dSink, in guarded memory that was poisoned before.
 
 use std::fmt;
 
-use crate::case::{Case, Side};
+use crate::case::{Case, Side, Sink};
 use crate::tensor::{DType, Poison, Tensor};
 
-/// One of the five outputs; the order is that of a finding's identity.
+/// One of the outputs; the order is that of a finding's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Output {
     /// `[rows_q][h_q][d_v]`.
@@ -18,11 +18,14 @@ pub enum Output {
     Dk,
     /// `[rows_kv][h_kv][d_v]`.
     Dv,
+    /// Gradient of the sink's logits, f32, `[1][h_q][1]`; `[0][h_q][1]` where none is learnable.
+    Dsink,
 }
 
 impl Output {
-    /// All five.
-    pub const ALL: [Output; 5] = [Output::O, Output::Lse, Output::Dq, Output::Dk, Output::Dv];
+    /// All of them.
+    pub const ALL: [Output; 6] =
+        [Output::O, Output::Lse, Output::Dq, Output::Dk, Output::Dv, Output::Dsink];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
@@ -32,20 +35,35 @@ impl Output {
             Output::Dq => "dQ",
             Output::Dk => "dK",
             Output::Dv => "dV",
+            Output::Dsink => "dSink",
         }
     }
 
-    /// The side whose rows it has.
-    pub fn side(self, case: &Case) -> &Side {
+    /// The side whose rows it has; dSink has none.
+    pub fn side(self, case: &Case) -> Option<&Side> {
         match self {
-            Output::O | Output::Lse | Output::Dq => &case.q,
-            Output::Dk | Output::Dv => &case.kv,
+            Output::O | Output::Lse | Output::Dq => Some(&case.q),
+            Output::Dk | Output::Dv => Some(&case.kv),
+            Output::Dsink => None,
         }
+    }
+
+    /// Its storage rows that belong to no sequence, in order.
+    pub fn dead_rows(self, case: &Case) -> Vec<usize> {
+        self.side(case).map(Side::dead_rows).unwrap_or_default()
+    }
+
+    /// Has a case of this kind such an output?
+    pub fn is_of(self, case: &Case) -> bool {
+        self != Output::Dsink || case.sink == Sink::Learnable
     }
 
     /// `[rows, heads, columns]` in storage.
     pub fn shape(self, case: &Case) -> [usize; 3] {
-        let rows = self.side(case).rows() as usize;
+        let rows = match self.side(case) {
+            Some(side) => side.rows() as usize,
+            None => usize::from(self.is_of(case)),
+        };
         let (heads, dims) = (case.heads, case.dims);
         let (heads, dim) = match self {
             Output::O => (heads.q, dims.v),
@@ -53,13 +71,14 @@ impl Output {
             Output::Dq => (heads.q, dims.qk),
             Output::Dk => (heads.kv, dims.qk),
             Output::Dv => (heads.kv, dims.v),
+            Output::Dsink => (heads.q, 1),
         };
         [rows, heads as usize, dim as usize]
     }
 
     /// Its storage dtype.
     pub fn dtype(self, case: &Case) -> DType {
-        if self == Output::Lse { DType::F32 } else { case.dtype }
+        if matches!(self, Output::Lse | Output::Dsink) { DType::F32 } else { case.dtype }
     }
 }
 
@@ -69,7 +88,7 @@ impl fmt::Display for Output {
     }
 }
 
-/// The five outputs of one call.
+/// The outputs of one call.
 #[derive(Clone, Debug)]
 pub struct Outputs {
     /// O.
@@ -82,6 +101,8 @@ pub struct Outputs {
     pub dk: Tensor,
     /// dV.
     pub dv: Tensor,
+    /// dSink.
+    pub dsink: Tensor,
 }
 
 impl Outputs {
@@ -94,10 +115,11 @@ impl Outputs {
             dq: make(Output::Dq),
             dk: make(Output::Dk),
             dv: make(Output::Dv),
+            dsink: make(Output::Dsink),
         }
     }
 
-    /// One of the five.
+    /// One of them.
     pub fn get(&self, output: Output) -> &Tensor {
         match output {
             Output::O => &self.o,
@@ -105,10 +127,11 @@ impl Outputs {
             Output::Dq => &self.dq,
             Output::Dk => &self.dk,
             Output::Dv => &self.dv,
+            Output::Dsink => &self.dsink,
         }
     }
 
-    /// One of the five, to be written.
+    /// One of them, to be written.
     pub fn get_mut(&mut self, output: Output) -> &mut Tensor {
         match output {
             Output::O => &mut self.o,
@@ -116,8 +139,10 @@ impl Outputs {
             Output::Dq => &mut self.dq,
             Output::Dk => &mut self.dk,
             Output::Dv => &mut self.dv,
+            Output::Dsink => &mut self.dsink,
         }
     }
+
     /// Was memory outside any of them written?
     pub fn any_broken_guard(&self) -> bool {
         Output::ALL.into_iter().any(|output| self.get(output).broken_guard().is_some())

@@ -6,7 +6,10 @@
 //! dQ = c dS K    dK = c dS^T Q         dV = P^T dO     (dK, dV summed over a kv head's query heads)
 //! ```
 //!
-//! A row without a visible key has O = 0, L = -inf and contributes nothing. The unit of work is one
+//! With a softcap S is `cap tanh(S / cap)`, and dS is multiplied by the slope `1 - (S / cap)^2`. A sink adds
+//! `exp(sink)` to the softmax's denominator, and `dSink = -sum_i exp(sink - L_i) D_i` per query head.
+//!
+//! A row without a visible key has O = 0, L = -inf (or the sink) and contributes nothing. The unit of work is one
 //! sequence and one kv head; its rows are taken in blocks that hold all of their keys, so memory
 //! stays small at any length. The bounds of the oracle walk the same blocks.
 
@@ -40,6 +43,10 @@ pub struct Unit {
     pub e: usize,
     /// Softmax scale c.
     pub scale: f64,
+    /// Cap of the logits.
+    pub softcap: Option<f64>,
+    /// The sink's logit of each query head.
+    pub sink: Vec<Option<f64>>,
     /// Mask.
     pub mask: Mask,
     /// Q of each query head, `[m][d]`.
@@ -75,6 +82,8 @@ impl Unit {
             d: case.dims.qk as usize,
             e: case.dims.v as usize,
             scale: case.softmax_scale(),
+            softcap: case.softcap,
+            sink: heads.clone().map(|h| inputs.sink_logit(h)).collect(),
             mask: case.mask,
             q: heads.clone().map(|h| inputs.q.rows_of_head(queries.rows(), h)).collect(),
             dout: heads.map(|h| inputs.dout.rows_of_head(queries.rows(), h)).collect(),
@@ -111,7 +120,7 @@ impl Unit {
         self.mask.visible_keys(i, self.m, self.n)
     }
 
-    /// S of one query head on a block, `[rows][keys]`, -inf where masked.
+    /// S of one query head on a block, capped, `[rows][keys]`, -inf where masked.
     pub fn scores(&self, head: usize, block: &Block) -> Vec<f64> {
         let (q, k) = (self.q_rows(head, block), self.k_rows(block));
         let mut s = vec![0.0; block.rows.len() * block.keys.len()];
@@ -119,10 +128,25 @@ impl Unit {
         for (i, row) in block.each_row(&mut s) {
             let visible = self.visible(i);
             for (j, s) in block.keys.clone().zip(row) {
-                *s = if visible.contains(&j) { *s * self.scale } else { f64::NEG_INFINITY };
+                *s = if visible.contains(&j) { self.cap(*s * self.scale) } else { f64::NEG_INFINITY };
             }
         }
         s
+    }
+
+    /// A scaled logit with the cap on it.
+    fn cap(&self, s: f64) -> f64 {
+        self.softcap.map_or(s, |cap| cap * (s / cap).tanh())
+    }
+
+    /// The slope of the cap at a capped logit: what dS is multiplied by.
+    pub fn slope(&self, capped: f64) -> f64 {
+        self.softcap.map_or(1.0, |cap| (1.0 - capped / cap) * (1.0 + capped / cap))
+    }
+
+    /// L of a row of one head.
+    pub fn log_sum_exp(&self, head: usize, scores: &[f64]) -> f64 {
+        log_sum_exp_with(self.sink[head], scores)
     }
 
     /// dP of one query head on a block, `[rows][keys]`.
@@ -170,12 +194,18 @@ pub fn query_heads(case: &Case, kv_head: usize) -> Range<usize> {
 /// logsumexp of a row; -inf where every score is. Scores are finite or masked: the limits of a case
 /// keep fp64 from overflowing.
 pub fn log_sum_exp(scores: &[f64]) -> f64 {
+    log_sum_exp_with(None, scores)
+}
+
+/// The same with a sink among the scores.
+fn log_sum_exp_with(sink: Option<f64>, scores: &[f64]) -> f64 {
     debug_assert!(scores.iter().all(|s| !s.is_nan() && *s < f64::INFINITY));
-    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sink = sink.unwrap_or(f64::NEG_INFINITY);
+    let max = scores.iter().copied().fold(sink, f64::max);
     if max == f64::NEG_INFINITY {
         return max;
     }
-    max + scores.iter().map(|s| (s - max).exp()).sum::<f64>().ln()
+    max + ((sink - max).exp() + scores.iter().map(|s| (s - max).exp()).sum::<f64>()).ln()
 }
 
 /// `exp(S - L)` of one row, 0 where masked or where the row sees nothing.
@@ -198,6 +228,8 @@ pub struct Solution {
     pub dk: Vec<f64>,
     /// dV, `[n][e]`.
     pub dv: Vec<f64>,
+    /// This unit's share of dSink, one for each query head; 0 without a sink.
+    pub dsink: Vec<f64>,
 }
 
 /// Solves every unit of a call, in the order of [`Unit::all`], on all cores.
@@ -211,17 +243,18 @@ pub fn solve_unit(unit: &Unit) -> Solution {
     let mut all = Solution { dk: vec![0.0; n * d], dv: vec![0.0; n * e], ..Solution::default() };
     for head in 0..unit.q.len() {
         let (mut o, mut lse, mut dq) = (vec![0.0; m * e], vec![0.0; m], vec![0.0; m * d]);
+        let mut dsink = 0.0;
         for block in unit.blocks() {
             let (rows, keys) = (block.rows.clone(), block.keys.clone());
             let scores = unit.scores(head, &block);
             let mut p = vec![0.0; scores.len()];
             for (i, p) in block.each_row(&mut p) {
                 let scores = &scores[(i - rows.start) * keys.len()..][..keys.len()];
-                lse[i] = log_sum_exp(scores);
+                lse[i] = unit.log_sum_exp(head, scores);
                 probabilities(scores, lse[i], p);
             }
             if keys.is_empty() {
-                lse[rows].fill(f64::NEG_INFINITY);
+                lse[rows].fill(unit.log_sum_exp(head, &[]));
                 continue;
             }
             let o = &mut o[rows.start * e..rows.end * e];
@@ -231,8 +264,14 @@ pub fn solve_unit(unit: &Unit) -> Solution {
 
             let mut ds = unit.d_probabilities(head, &block);
             let deltas = dout.chunks(e).zip(o.chunks(e)).map(|(a, b)| dot(a, b));
-            for (((_, ds), p), delta) in block.each_row(&mut ds).zip(p.chunks(keys.len())).zip(deltas) {
+            let of_rows = p.chunks(keys.len()).zip(scores.chunks(keys.len()));
+            for (((i, ds), (p, s)), delta) in block.each_row(&mut ds).zip(of_rows).zip(deltas) {
                 ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = unit.scale * p * (*ds - delta));
+                if unit.softcap.is_some() {
+                    let seen = ds.iter_mut().zip(s).filter(|(_, s)| s.is_finite());
+                    seen.for_each(|(ds, &s)| *ds *= unit.slope(s));
+                }
+                dsink -= unit.sink[head].map_or(0.0, |sink| (sink - lse[i]).exp() * delta);
             }
             let dq = &mut dq[rows.start * d..rows.end * d];
             linalg::nn(rows.len(), keys.len(), d, &ds, unit.k_rows(&block), dq, false);
@@ -242,6 +281,7 @@ pub fn solve_unit(unit: &Unit) -> Solution {
         all.o.push(o);
         all.lse.push(lse);
         all.dq.push(dq);
+        all.dsink.push(dsink);
     }
     all
 }

@@ -180,10 +180,8 @@ fn an_error_of_no_direction_shows_in_the_spread() {
         }
     }
     let found = judge(&inputs, &outputs, IN_KIND);
-    assert_eq!(
-        found.iter().map(|f| (f.kind, f.tensor)).collect::<Vec<_>>(),
-        [(Kind::Spread, Some(Output::Dk))]
-    );
+    assert!(found.iter().any(|f| (f.kind, f.tensor) == (Kind::Spread, Some(Output::Dk))), "{found:?}");
+    assert!(found.iter().all(|f| f.kind.is_statistical()), "{found:?}");
 }
 
 #[test]

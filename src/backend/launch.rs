@@ -4,7 +4,7 @@
 
 use super::Support;
 use super::params::{RowRange, Tile};
-use crate::case::{Case, Side, Span};
+use crate::case::{Case, Side, Sink, Span};
 use crate::tensor::DType;
 
 /// Rows of a tile, on either side.
@@ -23,6 +23,12 @@ pub fn supports(case: &Case) -> Support {
     let dim = case.dims.qk.max(case.dims.v);
     if head_dim(case).is_none() {
         return Support::No(format!("head dim {dim}: the kernel is compiled for up to 128"));
+    }
+    if case.softcap.is_some() {
+        return Support::No("softcap: not in the kernels yet".into());
+    }
+    if case.sink != Sink::None {
+        return Support::No(format!("sink={}: not in the kernels yet", case.sink.name()));
     }
     if case.heads.q > MAX_GRID_Y {
         return Support::No(format!("{} heads: a grid holds {MAX_GRID_Y}", case.heads.q));

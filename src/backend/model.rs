@@ -59,11 +59,15 @@ impl Backend for Model {
             }
         }
         // As in a launch of its own: every statistic is stored before any is read.
+        let mut dsink = vec![0.0; outputs.dsink.len()];
         for sequence in 0..case.sequences() {
             for kv_head in 0..case.heads.kv as usize {
                 let view = View::new(inputs, sequence, kv_head, self.fault);
-                backward::kv_head(&view, &mut outputs, &mut self.workspace);
+                backward::kv_head(&view, &mut outputs, &mut self.workspace, &mut dsink);
             }
+        }
+        for (head, &sum) in dsink.iter().enumerate() {
+            outputs.dsink.set(head as isize, f64::from(sum));
         }
         self.clear_dead_rows(case, &mut outputs);
         if self.fault == Some(Fault::GuardOverrun) {
@@ -89,23 +93,13 @@ impl Model {
             if output == Output::Dk && self.fault == Some(Fault::DeadRowsUnwritten) {
                 continue;
             }
-            let dead = output.side(case).dead_rows();
-            let tensor = output_mut(outputs, output);
+            let dead = output.dead_rows(case);
+            let tensor = outputs.get_mut(output);
             let width = tensor.heads * tensor.dim;
             for index in dead.iter().flat_map(|row| row * width..(row + 1) * width) {
                 tensor.set(index as isize, 0.0);
             }
         }
-    }
-}
-
-fn output_mut(outputs: &mut Outputs, output: Output) -> &mut Tensor {
-    match output {
-        Output::O => &mut outputs.o,
-        Output::Lse => &mut outputs.lse,
-        Output::Dq => &mut outputs.dq,
-        Output::Dk => &mut outputs.dk,
-        Output::Dv => &mut outputs.dv,
     }
 }
 
@@ -151,6 +145,30 @@ impl<'a> View<'a> {
     /// Softmax scale times log2(e): logits are kept in base 2.
     fn scale2(&self) -> f32 {
         self.inputs.case.softmax_scale() as f32 * LOG2_E
+    }
+
+    /// A product of q and k as a logit in base 2, `scale2` being the scale; capped where the case says so.
+    fn logit(&self, product: f32, scale2: f32) -> f32 {
+        match self.inputs.case.softcap {
+            None => product * scale2,
+            Some(cap) => {
+                let cap2 = cap as f32 * LOG2_E;
+                cap2 * (product * scale2 / cap2).tanh()
+            }
+        }
+    }
+
+    /// The slope of the cap at a capped logit in base 2.
+    fn slope(&self, logit: f32) -> f32 {
+        self.inputs.case.softcap.map_or(1.0, |cap| {
+            let t = logit / (cap as f32 * LOG2_E);
+            1.0 - t * t
+        })
+    }
+
+    /// The sink's logit of a query head in base 2.
+    fn sink2(&self, head: usize) -> Option<f32> {
+        self.inputs.sink_logit(head).map(|sink| sink as f32 * LOG2_E)
     }
 
     /// The keys that each query sees under `mask`.

@@ -127,7 +127,8 @@ impl Request {
         let poison = if run.poison == Poison::Nan { "nan" } else { "finite" };
         let message = Message::new("run").with("case", inputs.case.to_string());
         let message = message.with("poison", poison.to_string()).with("races", run.races.to_string());
-        let tensors = [("q", &inputs.q), ("k", &inputs.k), ("v", &inputs.v), ("do", &inputs.dout)];
+        let Inputs { q, k, v, dout, sink, .. } = inputs;
+        let tensors = [("q", q), ("k", k), ("v", v), ("do", dout), ("sink", sink)];
         tensors.into_iter().fold(message, |message, (name, tensor)| message.tensor(name, tensor))
     }
 
@@ -157,7 +158,7 @@ fn decode_run(parsed: &message::Parsed) -> Result<Request, ProtocolError> {
     };
     let races = parsed.text("races")?.parse().map_err(|_| parsed.bad("races", "true or false"))?;
     let run = Run { poison, races, ..Run::PLAIN };
-    parsed.only_tensors(&["q", "k", "v", "do"])?;
+    parsed.only_tensors(&["q", "k", "v", "do", "sink"])?;
     let read = |name: &'static str, like: Output, columns: u32| {
         let [rows, ..] = like.shape(&case);
         let heads = if like == Output::O { case.heads.q } else { case.heads.kv };
@@ -167,8 +168,9 @@ fn decode_run(parsed: &message::Parsed) -> Result<Request, ProtocolError> {
     let (d, e) = (case.dims.qk, case.dims.v);
     let (q, k) = (read("q", Output::O, d)?, read("k", Output::Dk, d)?);
     let (v, dout) = (read("v", Output::Dv, e)?, read("do", Output::O, e)?);
+    let sink = parsed.tensor("sink", DType::F32, Inputs::sink_shape(&case), Poison::Nan)?;
     let (q_spans, kv_spans) = (case.q.spans(), case.kv.spans());
-    Ok(Request::Run(run, Box::new(Inputs { case, q_spans, kv_spans, q, k, v, dout })))
+    Ok(Request::Run(run, Box::new(Inputs { case, q_spans, kv_spans, q, k, v, dout, sink })))
 }
 
 /// How a worker answers a request to run.
@@ -193,7 +195,7 @@ pub enum Reply {
 const KINDS: [(&str, Failure); 3] =
     [("error", Failure::Error), ("hang", Failure::Hang), ("device-fault", Failure::DeviceFault)];
 
-const NAMES: [&str; 5] = ["o", "lse", "dq", "dk", "dv"];
+const NAMES: [&str; 6] = ["o", "lse", "dq", "dk", "dv", "dsink"];
 
 impl Reply {
     /// As a message.
@@ -254,6 +256,7 @@ fn decode_outputs(parsed: &message::Parsed, run: Run, case: &Case) -> Result<Rep
         dq: read(Output::Dq)?,
         dk: read(Output::Dk)?,
         dv: read(Output::Dv)?,
+        dsink: read(Output::Dsink)?,
     };
     let guards: BTreeMap<String, isize> = serde_json::from_str(parsed.text("guards")?)
         .map_err(|_| parsed.bad("guards", "a JSON object of numbers"))?;

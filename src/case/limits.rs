@@ -40,3 +40,7 @@ pub const MIN_FACTOR: f64 = 1e-30;
 /// Largest magnitude of a softmax scale or of a factor of dO. Not `1 / MIN_FACTOR`, which rounds to
 /// less than 1e30 and would refuse it.
 pub const MAX_FACTOR: f64 = 1e30;
+/// Least cap of the logits: below it, all of them are the cap or its negative.
+pub const MIN_SOFTCAP: f64 = 0.001;
+/// Largest cap of the logits, as large as the logits may be.
+pub const MAX_SOFTCAP: f64 = 10_000.0;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{Align, Base, Case, Data, DeadFill, Dout, Mask, Scenario};
+use super::{Align, Base, Case, Data, DeadFill, Dout, Mask, Scenario, Sink};
 use crate::tensor::DType;
 
 /// Equal neighbours from this many on print as `length*count`.
@@ -30,6 +30,8 @@ pub enum Item {
     DType,
     Mask,
     Scale,
+    Softcap,
+    Sink,
     GapQ,
     GapKv,
     LeadQ,
@@ -46,12 +48,14 @@ pub enum Item {
 
 impl Item {
     /// Every item, in the order of printing.
-    pub const ALL: [Item; 17] = [
+    pub const ALL: [Item; 19] = [
         Item::Heads,
         Item::Dims,
         Item::DType,
         Item::Mask,
         Item::Scale,
+        Item::Softcap,
+        Item::Sink,
         Item::GapQ,
         Item::GapKv,
         Item::LeadQ,
@@ -79,6 +83,8 @@ impl Item {
             Item::DType => (case.dtype != DType::Bf16).then(|| case.dtype.name().to_string()),
             Item::Mask => mask(case.mask),
             Item::Scale => case.scale.map(|scale| format!("scale={scale}")),
+            Item::Softcap => case.softcap.map(|cap| format!("softcap={cap}")),
+            Item::Sink => (case.sink != Sink::None).then(|| format!("sink={}", case.sink.name())),
             Item::GapQ => gap("gap-q", &case.q.gaps),
             Item::GapKv => gap("gap-kv", &case.kv.gaps),
             Item::LeadQ => rows("lead-q", case.q.lead),

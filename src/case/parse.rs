@@ -12,7 +12,7 @@ use winnow::stream::{LocatingSlice, Location, Stream};
 use winnow::token::take_while;
 
 use super::notation::Item;
-use super::{Align, Base, Case, Data, DeadFill, Dims, Dout, Heads, Mask, ParseError, Scenario, Side};
+use super::{Align, Base, Case, Data, DeadFill, Dims, Dout, Heads, Mask, ParseError, Scenario, Side, Sink};
 use super::{Invalid, limits};
 use crate::tensor::DType;
 
@@ -181,6 +181,21 @@ fn item(input: &mut Input<'_>, case: &mut Case) -> Parsed<Item> {
             expect(input, '=', "'='")?;
             case.scale = Some(real(input, "the softmax scale")?);
             Item::Scale
+        }
+        "softcap" => {
+            expect(input, '=', "'='")?;
+            case.softcap = Some(real(input, "the cap of the logits")?);
+            Item::Softcap
+        }
+        "sink" => {
+            expect(input, '=', "'='")?;
+            let sink = alt((
+                "none".value(Sink::None),
+                "off-by-one".value(Sink::OffByOne),
+                "learnable".value(Sink::Learnable),
+            ));
+            case.sink = expect(input, sink, "none, off-by-one or learnable")?;
+            Item::Sink
         }
         "gap-q" | "gap-kv" => {
             expect(input, '(', "'('")?;

@@ -296,3 +296,33 @@ pub fn are_few_terms(sizes: f64, squares: f64) -> bool {
     let many = sizes * sizes >= LEAST_TERMS * squares;
     !many
 }
+
+/// fp32-level error of a term `p * delta` of dSink, p being off by the factor `1 + e`.
+pub fn sink_term(p: f64, term: f64, e: f64, e_delta: f64, delta: f64) -> f64 {
+    (1.0 + e) * p * (e_delta + 2.0 * STEP * delta.abs()) + (e + 2.0 * STEP) * term.abs() + TINY * (1.0 + delta.abs())
+}
+
+/// The bound of dSink: `size` is the sum of the sizes of its `terms` terms, which are added in any order, and
+/// `error` what each is off by.
+pub fn sink(value: f64, size: f64, terms: usize, error: f64) -> f64 {
+    error + (terms + 2) as f64 * HALF_STEP * size + 2.0 * STEP * value.abs() + TINY
+}
+
+/// Error of the hyperbolic tangent, of the quotient before and the product behind it, in fp32 steps.
+const TANH_STEPS: f64 = 4.0;
+
+/// Error of a capped logit: `raw` is that of the logit before, `slope` the cap's slope there, which changes by
+/// less than 1 / cap for each unit of the logit.
+pub fn capped_score(raw: f64, capped: f64, slope: f64, cap: f64) -> f64 {
+    raw * (slope + raw / cap).min(1.0) + TANH_STEPS * STEP * capped.abs()
+}
+
+/// Error of the slope of the cap, `1 - t^2`, where `capped` is off by `error`.
+pub fn slope(capped: f64, error: f64, cap: f64) -> f64 {
+    2.0 * error / cap * (capped.abs() + error) / cap + STEP
+}
+
+/// What the cap's slope makes of an error of dS.
+pub fn sloped(e_ds: f64, ds: f64, slope: f64, e_slope: f64) -> f64 {
+    e_ds * (slope + e_slope) + ds.abs() * (e_slope + STEP)
+}

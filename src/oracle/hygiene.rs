@@ -49,7 +49,7 @@ fn dead_rows(evidence: &Evidence, output: Output) -> Option<Finding> {
         DeadRows::Untouched => !tensor.is_poison(index),
         DeadRows::Anything => false,
     };
-    let rows = output.side(&evidence.inputs.case).dead_rows();
+    let rows = output.dead_rows(&evidence.inputs.case);
     let elements = || rows.iter().flat_map(|row| row * width..(row + 1) * width);
     let first = elements().find(wrong)?;
     let count = elements().filter(wrong).count();

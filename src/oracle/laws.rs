@@ -7,7 +7,8 @@
 //! (4) sum_j <v_j, dV_j> = sum_i <o_i, dO_i>      both are sum P * dP
 //! ```
 //!
-//! per sequence and kv head, for softmax without sink or dropout (softcap breaks (2)). A sum of
+//! per sequence and kv head. A sink is part of the softmax without a value, so it breaks (1) and (2), and a
+//! softcap breaks (2); (3) and (4) hold with both. A sum of
 //! errors that are small each but of one sign shows here before it shows in any element. Each law
 //! may be off by the tolerances of its terms added up, or, where data is natural and roundings so
 //! independent, by the root of the sum of their squares with what repeats computed beside it.
@@ -19,7 +20,7 @@ use super::products::{Bounded, Element, Product};
 use super::truth::walk::Shared;
 use super::truth::{GradientProducts, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
-use crate::case::Case;
+use crate::case::{Case, Sink};
 use crate::outputs::Output;
 use crate::reference::{Block, Unit, dot, query_heads};
 
@@ -308,9 +309,13 @@ impl Sides {
         };
         let mut qk = std::iter::once((self.q_dq, self.k_dk, laws.qk));
         let mut ov = std::iter::once((self.v_dv, self.o_dout, laws.ov));
+        let case = &evidence.inputs.case;
+        // With a sink a row's probabilities do not add up to 1, nor its dS to 0; a cap ends linearity in K.
+        let sums_to_one = case.sink == Sink::None;
+        let linear = sums_to_one && case.softcap.is_none();
         let found = [
-            worst(1, Output::Dv, &mut { one }),
-            worst(2, Output::Dk, &mut { two }),
+            if sums_to_one { worst(1, Output::Dv, &mut { one }) } else { None },
+            if linear { worst(2, Output::Dk, &mut { two }) } else { None },
             worst(3, Output::Dq, &mut qk),
             worst(4, Output::Dv, &mut ov),
         ];

@@ -16,8 +16,10 @@ use crate::reference::Unit;
 
 mod delta;
 mod operands;
+pub mod sink;
 pub(super) mod walk;
 
+use sink::SinkSum;
 use walk::{Queries, Walk};
 
 /// O and LSE of a unit as the backend stored them, a vector for each query head.
@@ -38,6 +40,8 @@ pub struct Gradients {
     pub dk: Bounded,
     /// dV, `[n][e]`.
     pub dv: Bounded,
+    /// This unit's share of each query head's dSink.
+    pub sinks: Vec<SinkSum>,
 }
 
 /// Everything that a unit's outputs are judged by.
@@ -94,6 +98,7 @@ struct Sums {
     /// Rows of dQ, then of dK and dV, that may overflow or have no meaning.
     open_rows: Vec<bool>,
     open_keys: Vec<bool>,
+    sinks: Vec<SinkSum>,
 }
 
 impl Sums {
@@ -109,6 +114,7 @@ impl Sums {
             dq: Vec::new(),
             open_rows: vec![false; unit.m],
             open_keys: vec![false; unit.n],
+            sinks: Vec::new(),
         }
     }
 
@@ -134,6 +140,6 @@ impl Sums {
         let open = |key: usize| self.open_keys[key];
         let dk = self.products.dk.finish(storage, grid, open);
         let dv = self.products.dv.finish(storage, grid, open);
-        (self.products, Gradients { dq: self.dq, dk, dv })
+        (self.products, Gradients { dq: self.dq, dk, dv, sinks: self.sinks })
     }
 }

@@ -71,6 +71,8 @@ pub fn copy_item(to: &mut Case, from: &Case, item: Item) {
         Item::DType => to.dtype = from.dtype,
         Item::Mask => to.mask = from.mask,
         Item::Scale => to.scale = from.scale,
+        Item::Softcap => to.softcap = from.softcap,
+        Item::Sink => to.sink = from.sink,
         Item::GapQ if fits => to.q.gaps.clone_from(&from.q.gaps),
         Item::GapKv if fits => to.kv.gaps.clone_from(&from.kv.gaps),
         Item::LeadQ => to.q.lead = from.q.lead,

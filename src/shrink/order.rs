@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use crate::case::{Align, Base, Case, Data, DeadFill, Dims, Dout, Heads, Item, Mask, Scenario};
+use crate::case::{Align, Base, Case, Data, DeadFill, Dims, Dout, Heads, Item, Mask, Scenario, Sink};
 use crate::tensor::DType;
 
 /// How far one dimension is from its simplest value. Empty is the default, so it is before all else.
@@ -68,6 +68,8 @@ fn rank(item: Item, case: &Case) -> Rank {
         },
         Item::Mask => mask(case.mask),
         Item::Scale => case.scale.map_or(vec![], |scale| number(scale).to_vec()),
+        Item::Softcap => case.softcap.map_or(vec![], |cap| number(cap).to_vec()),
+        Item::Sink => if_printed(case.sink != Sink::None, vec![case.sink as u64]),
         Item::GapQ => gaps(&case.q.gaps),
         Item::GapKv => gaps(&case.kv.gaps),
         Item::LeadQ => rows(case.q.lead),

@@ -9,9 +9,14 @@ use crate::outputs::Outputs;
 use crate::reference::query_heads;
 
 /// dK and dV of one kv head, and dQ of its query heads.
-pub(super) fn kv_head(view: &View, outputs: &mut Outputs, workspace: &mut [f32]) {
+pub(super) fn kv_head(view: &View, outputs: &mut Outputs, workspace: &mut [f32], dsink: &mut [f32]) {
     let heads = query_heads(&view.inputs.case, view.kv_head);
     let statistics: Vec<Statistics> = heads.clone().map(|h| Statistics::read(view, h, outputs)).collect();
+    for (head, statistics) in heads.clone().zip(&statistics) {
+        if let Some(sum) = dsink.get_mut(head) {
+            *sum += statistics.sink_gradient(view.sink2(head).unwrap_or(f32::NEG_INFINITY));
+        }
+    }
     let visible = view.visible(backward_mask(view));
     for keys in tiles(view.n) {
         let mut acc = KeyTile::new(view, &keys);
@@ -88,6 +93,12 @@ impl Statistics {
         };
         Statistics { lse2: (0..m).map(lse).collect(), delta: (0..m).map(delta).collect() }
     }
+
+    /// This sequence's share of a head's dSink.
+    fn sink_gradient(&self, sink2: f32) -> f32 {
+        let rows = self.lse2.iter().zip(&self.delta);
+        -rows.map(|(lse2, delta)| (sink2 - lse2).exp2() * delta).sum::<f32>()
+    }
 }
 
 /// Accumulators of one tile of keys.
@@ -131,9 +142,14 @@ impl KeyTile {
             let (lse2, delta) = (statistics.lse2[i], statistics.delta[i]);
             for (c, j) in keys.clone().enumerate() {
                 let (p, ds) = (&mut p[r * n + c], &mut ds[r * n + c]);
-                let exact = if visible[i].contains(&j) { (*p * scale2 - lse2).exp2() } else { 0.0 };
                 // Masked products are set, not multiplied: what lies there may be NaN.
-                *ds = if visible[i].contains(&j) { view.round(exact * (*ds - delta)) } else { 0.0 };
+                if !visible[i].contains(&j) {
+                    (*p, *ds) = (0.0, 0.0);
+                    continue;
+                }
+                let logit = view.logit(*p, scale2);
+                let exact = (logit - lse2).exp2();
+                *ds = view.round(exact * (*ds - delta) * view.slope(logit));
                 *p = view.round(exact);
             }
         }

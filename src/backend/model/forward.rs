@@ -10,7 +10,7 @@ pub(super) fn head(view: &View, head: usize, outputs: &mut Outputs) {
     let (d, e) = (view.d, view.e);
     for rows in tiles(view.queries.len) {
         let q = view.query_rows(&view.inputs.q, &rows, head);
-        let mut softmax = Softmax::new(rows.len(), e);
+        let mut softmax = Softmax::new(rows.len(), e, view.sink2(head));
         for keys in tiles(view.n).filter(|keys| !tile_is_empty(&visible, &rows, keys)) {
             let mut s = vec![0.0; rows.len() * keys.len()];
             let k = &view.k[keys.start * d..keys.end * d];
@@ -18,7 +18,7 @@ pub(super) fn head(view: &View, head: usize, outputs: &mut Outputs) {
             for (r, i) in rows.clone().enumerate() {
                 let row = &mut s[r * keys.len()..(r + 1) * keys.len()];
                 for (j, s) in keys.clone().zip(row.iter_mut()) {
-                    *s = if visible[i].contains(&j) { *s * view.scale2() } else { f32::NEG_INFINITY };
+                    *s = if visible[i].contains(&j) { view.logit(*s, view.scale2()) } else { f32::NEG_INFINITY };
                 }
                 softmax.row(r, row, |p| view.round(p));
             }
@@ -38,11 +38,12 @@ struct Softmax {
 }
 
 impl Softmax {
-    fn new(rows: usize, columns: usize) -> Self {
+    /// The sink, where there is one, is the first term.
+    fn new(rows: usize, columns: usize, sink: Option<f32>) -> Self {
         Softmax {
             columns,
-            max: vec![f32::NEG_INFINITY; rows],
-            sum: vec![0.0; rows],
+            max: vec![sink.unwrap_or(f32::NEG_INFINITY); rows],
+            sum: vec![if sink.is_some() { 1.0 } else { 0.0 }; rows],
             acc: vec![0.0; rows * columns],
         }
     }

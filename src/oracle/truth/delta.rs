@@ -31,7 +31,7 @@ impl DeltaInDk {
 
 /// Error of delta that the forward's roundings of P and O pass on.
 pub(super) struct DeltaError {
-    bound: Vec<f64>,
+    pub(super) bound: Vec<f64>,
     pub(super) repeated: Vec<f64>,
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Row<'a> {
     pub(super) score: ScoreError,
     /// d_v.
     pub(super) e: usize,
+    /// The cap of the logits.
+    pub(super) cap: Option<f64>,
 }
 
 /// Values and errors of P and dS of a row, in buffers that are used again.
@@ -50,7 +52,11 @@ impl Terms {
             values.resize(n, 0.0);
         }
         let dot = budget::DotError::new(row.e, row.dout_norm, row.delta, row.e_delta);
-        fill(row, dot, overflow, [&mut self.ds, &mut self.e_p, &mut self.e_ds])
+        let to = [&mut self.ds[..], &mut self.e_p, &mut self.e_ds];
+        match row.cap {
+            None => fill(row, dot, overflow, to),
+            Some(cap) => fill_capped(row, dot, overflow, cap, to),
+        }
     }
 
     /// Tells which elements a right backend may round to infinity, after which anything may follow, and
@@ -88,6 +94,31 @@ fn fill(row: &Row, dot: budget::DotError, overflow: f64, [ds, e_p, e_ds]: [&mut 
         large |= u64::from(!fits);
     }
     large != 0
+}
+
+/// The same under a softcap.
+fn fill_capped(
+    row: &Row,
+    dot: budget::DotError,
+    overflow: f64,
+    cap: f64,
+    [ds, e_p, e_ds]: [&mut [f64]; 3],
+) -> bool {
+    let mut large = false;
+    for (j, (&p, &s)) in row.p.iter().zip(row.s).enumerate() {
+        let slope = (1.0 - s / cap) * (1.0 + s / cap);
+        let score = budget::capped_score(row.score.of(row.q_norm * row.k_norms[j], s), s, slope, cap);
+        let e = budget::exp_minus_one(score);
+        let difference = row.dp[j] - row.delta;
+        let value = p * difference;
+        let e_value = budget::d_score(p, difference, value, e, dot.of(row.v_norms[j], row.dp[j]));
+        ds[j] = value * slope;
+        e_p[j] = budget::probability(p, e);
+        e_ds[j] = budget::sloped(e_value, value, slope, budget::slope(s, score, cap));
+        let fits = value.abs() + e_value < overflow && p + e_p[j] < overflow;
+        large |= !fits;
+    }
+    large
 }
 
 /// P and dS of a block as the backend rounds them, where that is known.

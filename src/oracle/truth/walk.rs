@@ -6,12 +6,13 @@ use super::super::budget::{self, ScoreError, Storage};
 use super::super::laws::LawSums;
 use super::super::products::{Along, Applied, Bounded, Loose, Place, Product, Right, Shape, unit_of};
 use super::super::rounding::Grid;
-use super::delta::DeltaInDk;
+use super::delta::{DeltaError, DeltaInDk};
 use super::operands::{AppliedPair, LoosePair, Row, Terms, apply_scaled};
+use super::sink::{SinkRow, SinkSum};
 use super::{Received, Sums};
 use crate::case::Case;
 use crate::contract::{Known, Rounding};
-use crate::reference::{Block, Unit, dot, log_sum_exp, probabilities};
+use crate::reference::{Block, Unit, dot, probabilities};
 
 /// What the backward of one judgement takes from the forward, row by row of a block.
 pub(super) struct Forward {
@@ -27,8 +28,9 @@ pub(super) struct Forward {
 pub(in super::super) struct Shared {
     /// S, 0 where masked.
     s: Vec<f64>,
-    /// Largest S of each row.
+    /// Largest S of each row, the sink among them, and the sink; -inf without one.
     max: Vec<f64>,
+    sink: Vec<f64>,
     /// P at the exact L, 0 where masked.
     pub(in super::super) p: Vec<f64>,
     pub(in super::super) dp: Vec<f64>,
@@ -99,8 +101,11 @@ impl<'a> Walk<'a> {
             dout: Right::new(unit.e, &unit.dout[head], self.dout_unit),
         };
         let mut o = self.output_of_forward();
-        let none = f64::NEG_INFINITY;
-        let mut lse = Bounded { value: vec![none; unit.m], tau: vec![0.0; unit.m], ..Bounded::default() };
+        // What a row without a key has.
+        let alone = unit.log_sum_exp(head, &[]);
+        let tau = if alone.is_finite() { budget::lse(0.0, alone, 1) } else { 0.0 };
+        let mut lse = Bounded { value: vec![alone; unit.m], tau: vec![tau; unit.m], ..Bounded::default() };
+        let mut sinks = [SinkSum::default(), SinkSum::default()];
         let mut chain_dq = self.query_gradient(true);
         let mut given_dq = self.query_gradient(self.rounding.known == Known::InKind);
         [&mut chain_dq, &mut given_dq].into_iter().for_each(|dq| dq.meet(&self.k));
@@ -112,10 +117,15 @@ impl<'a> Walk<'a> {
             let error = self.delta_error(&shared, &queries, &block, &shift, &o);
             self.sums.add_block(&block, &shared, &shift, &error.repeated, &self.storage);
             self.delta_in_chain(&shared, &queries, &block, &exact, &error, &mut chain_dq);
+            self.sink_gradient(head, &block, &exact, Some(&error), &mut sinks[1]);
             self.gradients_of_chain(&shared, &queries, &block, &exact, &mut chain_dq);
             let given = self.given(head, &queries, &block, received);
+            self.sink_gradient(head, &block, &given, None, &mut sinks[0]);
             self.gradients_given(&shared, &queries, &block, (&lse, &given), &mut given_dq);
         }
+        let [given, chain] = sinks;
+        self.backward.sinks.push(given);
+        self.chain.sinks.push(chain);
         self.chain.finish_head(&self.storage, self.grid, &chain_dq);
         self.backward.finish_head(&self.storage, self.grid, &given_dq);
         self.chain.products.dq.push(chain_dq);
@@ -151,7 +161,7 @@ impl<'a> Walk<'a> {
         let (unit, width) = (self.unit, block.keys.len());
         let (mut s, dp) = (unit.scores(head, block), unit.d_probabilities(head, block));
         let mut p = vec![0.0; s.len()];
-        let (mut max, mut seen) = (Vec::new(), Vec::new());
+        let (mut max, mut seen, mut sink) = (Vec::new(), Vec::new(), Vec::new());
         for (r, i) in block.rows.clone().enumerate() {
             let keys = unit.visible(i);
             let keys = if keys.is_empty() {
@@ -161,16 +171,48 @@ impl<'a> Walk<'a> {
             };
             let row = &mut s[r * width..(r + 1) * width];
             let visible = &row[keys.clone()];
-            let l = log_sum_exp(visible);
+            let l = unit.log_sum_exp(head, visible);
             probabilities(visible, l, &mut p[r * width..][keys.clone()]);
-            max.push(visible.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+            // The running maximum starts at the sink.
+            let start = unit.sink[head].unwrap_or(f64::NEG_INFINITY);
+            max.push(visible.iter().copied().fold(start, f64::max));
+            sink.push(start);
             row[..keys.start].fill(0.0);
             row[keys.end..].fill(0.0);
             lse.value[i] = l;
             seen.push(keys);
         }
         debug_assert_eq!(queries.q.norms.len(), unit.m);
-        Shared { s, max, p, dp, seen }
+        Shared { s, max, sink, p, dp, seen }
+    }
+
+    /// Error of a logit with the cap on it, if there is one.
+    fn capped(&self, raw: f64, s: f64) -> f64 {
+        let unit = self.unit;
+        unit.softcap.map_or(raw, |cap| budget::capped_score(raw, s, unit.slope(s), cap))
+    }
+
+    /// Adds a block's rows to dSink.
+    fn sink_gradient(
+        &self,
+        head: usize,
+        block: &Block,
+        forward: &Forward,
+        error: Option<&DeltaError>,
+        sum: &mut SinkSum,
+    ) {
+        let Some(sink) = self.unit.sink[head] else { return };
+        for r in 0..block.rows.len() {
+            let of_forward = error.map_or((0.0, 0.0), |error| (error.bound[r], error.repeated[r]));
+            sum.add(&SinkRow {
+                sink,
+                lse: forward.lse[r],
+                e_lse: forward.e_lse[r],
+                delta: forward.delta[r],
+                e_delta: forward.e_delta[r],
+                forward: of_forward,
+            });
+        }
     }
 
     fn score_error(&self, shared: &Shared, r: usize, l: f64) -> ScoreError {
@@ -204,19 +246,19 @@ impl<'a> Walk<'a> {
             let q_norm = unit.scale.abs() * queries.q.norms[i];
             let k_norms = &self.k.norms[block.keys.start..][seen.clone()];
             errors.clear();
-            errors.extend(s.iter().zip(k_norms).map(|(&s, &k)| score.of(q_norm * k, s)));
+            errors.extend(s.iter().zip(k_norms).map(|(&s, &k)| self.capped(score.of(q_norm * k, s), s)));
             let largest = errors.iter().copied().fold(0.0, f64::max);
             // The running maximum is off by as much as the logit that it is.
             errors.iter_mut().for_each(|e| *e = budget::exp_minus_one(*e + largest));
             relative[r * width + seen.start..][..errors.len()].copy_from_slice(&errors);
-            let tiles = self.running_max(s, block.keys.start + seen.start);
+            let tiles = self.running_max(s, shared.sink[r], block.keys.start + seen.start);
             weights[r] = budget::weights_of_tiles(&tiles, largest);
             for (keys, max) in tiles {
                 let factor = (l - max).exp();
                 let at = (r, width, seen.start + keys.start);
                 apply_scaled(&mut applied, self.grid, at, factor, &p[keys.clone()], &errors[keys]);
             }
-            lse.tau[i] = budget::lse(largest, l, seen.len());
+            lse.tau[i] = budget::lse(largest, l, seen.len() + usize::from(unit.sink[0].is_some()));
         }
         let shift: Vec<f32> =
             applied.centre.iter().zip(&shared.p).map(|(rounded, p)| (rounded - p) as f32).collect();
@@ -241,9 +283,9 @@ impl<'a> Walk<'a> {
     }
 
     /// The tiles of a row's keys, each with the maximum up to its end, relative to which P is rounded.
-    fn running_max(&self, s: &[f64], first_key: usize) -> Vec<(Range<usize>, f64)> {
+    fn running_max(&self, s: &[f64], sink: f64, first_key: usize) -> Vec<(Range<usize>, f64)> {
         let tile = self.rounding.forward_tile;
-        let mut max = f64::NEG_INFINITY;
+        let mut max = sink;
         let mut tiles = Vec::new();
         let mut start = 0;
         while start < s.len() {
@@ -315,6 +357,7 @@ impl<'a> Walk<'a> {
             e_delta: forward.e_delta[r],
             score: self.score_error(shared, r, forward.lse[r]),
             e: self.unit.e,
+            cap: self.unit.softcap,
         };
         if !self.terms.fill(&row, self.storage.overflow) {
             return;
