@@ -24,8 +24,7 @@ pub enum Output {
 
 impl Output {
     /// All of them.
-    pub const ALL: [Output; 6] =
-        [Output::O, Output::Lse, Output::Dq, Output::Dk, Output::Dv, Output::Dsink];
+    pub const ALL: [Output; 6] = [Output::O, Output::Lse, Output::Dq, Output::Dk, Output::Dv, Output::Dsink];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {

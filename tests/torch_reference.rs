@@ -89,12 +89,13 @@ fn inputs_are_those_that_numpy_makes_of_the_recipe() {
 /// One output of every unit, its live elements in (token, head, column) order.
 fn logical(case: &Case, output: Output, solutions: &[reference::Solution]) -> Vec<f64> {
     let [_, heads, columns] = output.shape(case);
-    let side = output.side(case);
+    let side = output.side(case).expect("an output of a side");
     let mut values = vec![f64::NAN; side.tokens() as usize * heads * columns];
     for (&(sequence, kv_head), solution) in Unit::all(case).iter().zip(solutions) {
         let of_heads: Vec<(usize, &[f64])> = match output {
             Output::Dk => vec![(kv_head, &solution.dk)],
             Output::Dv => vec![(kv_head, &solution.dv)],
+            Output::Dsink => unreachable!("no case of the file has a sink"),
             Output::O | Output::Lse | Output::Dq => {
                 let all = match output {
                     Output::O => &solution.o,
@@ -154,8 +155,9 @@ fn the_reference_agrees_with_torch_autograd() {
     let (mut elements, mut worst) = (0, (0.0, String::new()));
     for (case, entry) in entries() {
         let solutions = reference::solve(&Inputs::new(&case));
-        assert_eq!(entry.outputs.len(), Output::ALL.len());
-        for output in Output::ALL {
+        let outputs = || Output::ALL.into_iter().filter(|output| output.is_of(&case));
+        assert_eq!(entry.outputs.len(), outputs().count());
+        for output in outputs() {
             let values = logical(&case, output, &solutions);
             let what = format!("{output} of {case}");
             let difference = compare(&values, &entry.outputs[output.name()], &what);

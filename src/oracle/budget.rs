@@ -299,7 +299,9 @@ pub fn are_few_terms(sizes: f64, squares: f64) -> bool {
 
 /// fp32-level error of a term `p * delta` of dSink, p being off by the factor `1 + e`.
 pub fn sink_term(p: f64, term: f64, e: f64, e_delta: f64, delta: f64) -> f64 {
-    (1.0 + e) * p * (e_delta + 2.0 * STEP * delta.abs()) + (e + 2.0 * STEP) * term.abs() + TINY * (1.0 + delta.abs())
+    (1.0 + e) * p * (e_delta + 2.0 * STEP * delta.abs())
+        + (e + 2.0 * STEP) * term.abs()
+        + TINY * (1.0 + delta.abs())
 }
 
 /// The bound of dSink: `size` is the sum of the sizes of its `terms` terms, which are added in any order, and

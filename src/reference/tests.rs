@@ -13,13 +13,14 @@ mod shapes;
 use shapes::{Shape, for_all};
 
 /// A unit's outputs by name; vectors of all query heads one after another.
-fn parts(solution: &Solution) -> [(&'static str, Vec<f64>); 5] {
+fn parts(solution: &Solution) -> [(&'static str, Vec<f64>); 6] {
     [
         ("O", solution.o.concat()),
         ("LSE", solution.lse.concat()),
         ("dQ", solution.dq.concat()),
         ("dK", solution.dk.clone()),
         ("dV", solution.dv.clone()),
+        ("dSink", solution.dsink.clone()),
     ]
 }
 
@@ -59,6 +60,7 @@ enum Element {
     Q(usize, usize),
     K(usize),
     V(usize),
+    Sink(usize),
 }
 
 impl Element {
@@ -67,6 +69,7 @@ impl Element {
             Element::Q(head, at) => &mut unit.q[head][at],
             Element::K(at) => &mut unit.k[at],
             Element::V(at) => &mut unit.v[at],
+            Element::Sink(head) => unit.sink[head].as_mut().expect("a head with a sink"),
         }
     }
 
@@ -75,6 +78,7 @@ impl Element {
             Element::Q(head, at) => solution.dq[head][at],
             Element::K(at) => solution.dk[at],
             Element::V(at) => solution.dv[at],
+            Element::Sink(head) => solution.dsink[head],
         }
     }
 
@@ -88,6 +92,7 @@ impl Element {
             Element::Q(_, at) => column(&unit.k, at),
             Element::K(at) => unit.q.iter().map(|q| column(q, at)).fold(0.0, f64::max),
             Element::V(_) => return 0.0,
+            Element::Sink(_) => return 1.0,
         };
         unit.scale.abs() * largest
     }
@@ -138,6 +143,7 @@ fn gradients_are_the_derivatives_of_the_forward() {
                 pick(unit.m * unit.d, 0).map(|at| Element::Q(head, at)),
                 pick(unit.n * unit.d, 1).map(Element::K),
                 pick(unit.n * unit.e, 2).map(Element::V),
+                unit.sink[head].map(|_| Element::Sink(head)),
             ];
             for at in elements.into_iter().flatten() {
                 let got = at.gradient(&solution);
@@ -162,11 +168,13 @@ fn laws(unit: &Unit, solution: &Solution) -> Vec<(String, f64, f64)> {
     let seeing: Vec<bool> = (0..unit.m).map(|i| !unit.visible(i).is_empty()).collect();
     let column = |values: &[f64], width: usize, x: usize| values.iter().skip(x).step_by(width).sum::<f64>();
     let mut laws = Vec::new();
-    for x in 0..unit.d {
+    let sums_to_one = unit.sink[0].is_none();
+    let linear = sums_to_one && unit.softcap.is_none();
+    for x in (0..unit.d).filter(|_| linear) {
         let got = column(&solution.dk, unit.d, x);
         laws.push((format!("column {x} of sum dK = 0"), got, column(&sizes.dk, unit.d, x)));
     }
-    for y in 0..unit.e {
+    for y in (0..unit.e).filter(|_| sums_to_one) {
         let rows = unit.dout.iter().flat_map(|dout| dout.chunks(unit.e).zip(&seeing));
         let seen: Vec<f64> = rows.filter(|(_, seeing)| **seeing).map(|(row, _)| row[y]).collect();
         let want: f64 = seen.iter().sum();
@@ -260,8 +268,9 @@ fn a_row_without_a_visible_key_is_zero_and_contributes_nothing() {
                 let row =
                     |values: &[f64], width: usize| values[i * width..][..width].iter().all(|&x| x == 0.0);
                 let zero = row(&solution.o[head], unit.e) && row(&solution.dq[head], unit.d);
-                if !zero || solution.lse[head][i] != f64::NEG_INFINITY {
-                    return Err(format!("head {head}, row {i} sees nothing but is not 0, -inf, 0"));
+                let alone = unit.sink[head].unwrap_or(f64::NEG_INFINITY);
+                if !zero || solution.lse[head][i] != alone {
+                    return Err(format!("head {head}, row {i} sees nothing but is not 0, {alone}, 0"));
                 }
                 // Other q and dO in such a row must change nothing at all.
                 without.q[head][i * unit.d..][..unit.d].fill(7.0);
@@ -284,6 +293,53 @@ fn empty_sides_are_answered() {
         assert_eq!(solution.dq, vec![vec![0.0; m * unit.d]; 2]);
         assert_eq!((solution.dk, solution.dv), (vec![0.0; n * unit.d], vec![0.0; n * unit.e]));
     }
+}
+
+// Softcap and sink.
+
+/// The unit with one more key, of a zero value, whose logit is the sink's; the mask must let it be seen.
+fn with_the_sink_as_a_key(unit: &Unit) -> Unit {
+    let mut more = Unit { d: unit.d + 1, n: unit.n + 1, sink: vec![None; unit.q.len()], ..unit.clone() };
+    let widen = |rows: &[f64], last: f64| -> Vec<f64> {
+        rows.chunks(unit.d).flat_map(|row| row.iter().copied().chain([last])).collect()
+    };
+    for (q, sink) in more.q.iter_mut().zip(&unit.sink) {
+        *q = widen(q, sink.expect("a head with a sink") / unit.scale);
+    }
+    more.k = widen(&unit.k, 0.0);
+    more.k.extend(std::iter::repeat_n(0.0, unit.d).chain([1.0]));
+    more.v.extend(std::iter::repeat_n(0.0, unit.e));
+    more
+}
+
+#[test]
+fn a_sink_is_a_key_of_its_logit_and_of_no_value() {
+    let unit = Shape { m: 40, n: 70, sink: true, ..Shape::default() }.unit();
+    let (got, want) = (solve_unit(&unit), solve_unit(&with_the_sink_as_a_key(&unit)));
+    let near = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-12 * (1.0 + b.abs()));
+    let narrow = |rows: &[f64]| -> Vec<f64> {
+        rows.chunks(unit.d + 1).flat_map(|row| row[..unit.d].to_vec()).collect()
+    };
+    for head in 0..2 {
+        assert!(near(&got.o[head], &want.o[head]) && near(&got.lse[head], &want.lse[head]));
+        assert!(near(&got.dq[head], &narrow(&want.dq[head])));
+        // dS of the key, summed over the rows: its dK in the last column is that of q times the scale.
+        let of_q: Vec<f64> = want.dq[head].chunks(unit.d + 1).map(|row| row[unit.d] / unit.scale).collect();
+        assert!(near(&[got.dsink[head]], &[of_q.iter().sum()]), "{:?}", got.dsink);
+    }
+    assert!(near(&got.dk, &narrow(&want.dk)[..got.dk.len()]) && near(&got.dv, &want.dv[..got.dv.len()]));
+    assert!(got.dsink.iter().all(|x| x.abs() > 1e-3));
+}
+
+#[test]
+fn a_cap_far_above_every_logit_is_none() {
+    let shape = Shape { m: 30, n: 30, spread: 2.0, ..Shape::default() };
+    let (none, wide) = (shape.unit(), Shape { softcap: Some(1e9), ..shape.clone() }.unit());
+    for ((name, a), (_, b)) in parts(&solve_unit(&none)).iter().zip(&parts(&solve_unit(&wide))) {
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-12), "{name}");
+    }
+    let tight = solve_unit(&Shape { softcap: Some(0.5), ..shape }.unit());
+    assert_ne!(tight.lse, solve_unit(&none).lse);
 }
 
 // Independence.

@@ -18,7 +18,11 @@ pub(super) fn head(view: &View, head: usize, outputs: &mut Outputs) {
             for (r, i) in rows.clone().enumerate() {
                 let row = &mut s[r * keys.len()..(r + 1) * keys.len()];
                 for (j, s) in keys.clone().zip(row.iter_mut()) {
-                    *s = if visible[i].contains(&j) { view.logit(*s, view.scale2()) } else { f32::NEG_INFINITY };
+                    *s = if visible[i].contains(&j) {
+                        view.logit(*s, view.scale2())
+                    } else {
+                        f32::NEG_INFINITY
+                    };
                 }
                 softmax.row(r, row, |p| view.round(p));
             }

@@ -19,6 +19,9 @@ pub struct Shape {
     pub group: usize,
     pub mask: Mask,
     pub scale: f64,
+    pub softcap: Option<f64>,
+    /// Has every head a sink?
+    pub sink: bool,
     /// Largest logit that the data can make, near enough: flat at 0, one-hot at 60.
     pub spread: f64,
     pub seed: u32,
@@ -26,7 +29,19 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { m: 8, n: 8, d: 5, e: 4, group: 2, mask: Mask::Full, scale: 0.5, spread: 4.0, seed: 1 }
+        Shape {
+            m: 8,
+            n: 8,
+            d: 5,
+            e: 4,
+            group: 2,
+            mask: Mask::Full,
+            scale: 0.5,
+            softcap: None,
+            sink: false,
+            spread: 4.0,
+            seed: 1,
+        }
     }
 }
 
@@ -65,6 +80,10 @@ impl Shape {
             d,
             e,
             scale: self.scale,
+            softcap: self.softcap,
+            sink: (0..self.group)
+                .map(|head| self.sink.then(|| self.draw(head + 900) as f64 % 3.0 - 1.5))
+                .collect(),
             mask: self.mask,
             q: (0..self.group).map(|_| fill(m * d, reach)).collect(),
             dout: (0..self.group).map(|_| fill(m * e, 1.0)).collect(),
@@ -91,8 +110,10 @@ pub fn shapes(lengths: RangeInclusive<usize>, dims: RangeInclusive<usize>) -> im
     let scale = prop_oneof![Just(0.5), Just(1.0), Just(-0.7), Just(0.0131), Just(3.7), Just(0.0)];
     let spread = prop_oneof![Just(0.0), Just(0.01), Just(1.0), Just(6.0), Just(60.0)];
     let sizes = (length(), length(), dims.clone(), dims, 1usize..=4);
-    (sizes, masks(reach), scale, spread, any::<u32>()).prop_map(
-        |((m, n, d, e, group), mask, scale, spread, seed)| Shape {
+    let softcap = prop_oneof![3 => Just(None), 1 => Just(Some(0.8)), 1 => Just(Some(5.0))];
+    let softmax = (scale, softcap, prop_oneof![2 => Just(false), 1 => Just(true)]);
+    (sizes, masks(reach), softmax, spread, any::<u32>()).prop_map(
+        |((m, n, d, e, group), mask, (scale, softcap, sink), spread, seed)| Shape {
             m,
             n,
             d,
@@ -100,6 +121,8 @@ pub fn shapes(lengths: RangeInclusive<usize>, dims: RangeInclusive<usize>) -> im
             group,
             mask,
             scale,
+            softcap,
+            sink,
             spread,
             seed,
         },
