@@ -128,13 +128,19 @@ pub fn run(settings: &Settings, mut tell: impl FnMut(Event)) -> (Summary, Result
     let start = Instant::now();
     let pool = Pool::new(settings.choice.clone());
     let mut summary = Summary::default();
+    let budget = match pool.within(settings.budget) {
+        Ok(budget) => budget,
+        Err(error) => {
+            return (summary, Err(CampaignError { scenario: Scenario { calls: Vec::new() }, error }));
+        }
+    };
     let mut known: HashMap<Identity, usize> = HashMap::new();
     let batch = (BATCH * rayon::current_num_threads()) as u64;
     let mut next = 0;
     let mut result = Ok(());
     'campaign: while !done(settings, start, next, &summary) {
         let end = settings.cases.map_or(next + batch, |cases| cases.min(next + batch));
-        for (index, scenario, outcome) in run_batch(settings, &pool, next..end) {
+        for (index, scenario, outcome) in run_batch(settings, budget, &pool, next..end) {
             match outcome {
                 Ok(Outcome::Refused(reason)) => summary.stats.refuse(reason),
                 Ok(Outcome::Judged(report)) => {
@@ -190,9 +196,14 @@ fn shrink_time(settings: &Settings, start: Instant) -> Duration {
 
 type Checked = (u64, Scenario, Result<Outcome, HarnessError>);
 
-fn run_batch(settings: &Settings, pool: &Pool, indices: std::ops::Range<u64>) -> Vec<Checked> {
+fn run_batch(
+    settings: &Settings,
+    budget: generate::Budget,
+    pool: &Pool,
+    indices: std::ops::Range<u64>,
+) -> Vec<Checked> {
     let check = |index: u64| {
-        let scenario = generate::nth(settings.seed, index, &settings.budget);
+        let scenario = generate::nth(settings.seed, index, &budget);
         let outcome = pool.check(&scenario, run_of(settings, index, &scenario));
         (index, scenario, outcome)
     };

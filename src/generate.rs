@@ -14,7 +14,7 @@ use proptest::prelude::{Strategy, any};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::case::{Case, Dims, Heads, Scenario};
+use crate::case::{Case, Dims, Heads, Scenario, Sink};
 
 mod data;
 mod draw;
@@ -37,12 +37,41 @@ pub struct Budget {
     pub max_tokens: u32,
     /// Most work, as [`Case::work`] counts it; a row of a short sequence is charged as 32 scores.
     pub max_work: u64,
+    /// Which features of the softmax may be drawn.
+    pub softmax: Softmax,
+}
+
+/// Features of the softmax that a backend may lack as a whole: a campaign on one that does draws none, rather
+/// than lose those cases. Every other draw stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    /// A softcap.
+    pub cap: bool,
+    /// A sink, of either kind.
+    pub sink: bool,
+}
+
+impl Softmax {
+    /// All of them.
+    pub const ALL: Softmax = Softmax { cap: true, sink: true };
+    /// None, as the project's kernels have it.
+    pub const PLAIN: Softmax = Softmax { cap: false, sink: false };
+
+    /// Those that are among `supported`: asked of a small case each.
+    pub fn supported(supports: impl Fn(&Case) -> bool) -> Softmax {
+        let mut case = Case::new(vec![1]);
+        case.softcap = Some(1.0);
+        let cap = supports(&case);
+        let case = Case { softcap: None, sink: Sink::Learnable, ..case };
+        Softmax { cap, sink: supports(&case) }
+    }
 }
 
 impl Default for Budget {
-    /// Up to one call of `[512] h4`, or of `[1100]`; the mean is a tenth of the maximum.
+    /// Up to one call of `[512] h4`, or of `[1100]`; the mean is a tenth of the maximum. Where one side is
+    /// short, up to 8192 tokens.
     fn default() -> Self {
-        Budget { max_tokens: 4096, max_work: 80_000_000 }
+        Budget { max_tokens: 8192, max_work: 80_000_000, softmax: Softmax::ALL }
     }
 }
 
@@ -52,6 +81,7 @@ impl Budget {
         Budget {
             max_tokens: self.max_tokens.saturating_sub(tokens(case) as u32),
             max_work: self.max_work.saturating_sub(cost(case)),
+            ..self
         }
     }
 }
@@ -133,6 +163,8 @@ fn fill(u: &mut Unstructured, case: &mut Case, size: Size, limits: &Budget) -> R
     case.dtype = features::dtype(u)?;
     let mask = features::mask(u)?;
     case.scale = features::scale(u)?;
+    case.softcap = features::softcap(u, limits.softmax)?;
+    case.sink = features::sink(u, limits.softmax)?;
     case.data = data::recipe(u)?;
     let dout = data::dout(u)?;
     case.seed = data::seed(u)?;
@@ -168,7 +200,7 @@ fn later_call(u: &mut Unstructured, first: &Case, left: &Budget) -> Result<Case>
     let affordable = cost(first) <= left.max_work && tokens(first) <= u64::from(left.max_tokens);
     match kind {
         Kind::Unrelated => case(u, left),
-        Kind::OneOther if affordable => one_other(u, first),
+        Kind::OneOther if affordable => one_other(u, first, left.softmax),
         Kind::OtherLengths | Kind::OneOther => {
             let mut next = first.clone();
             let size = weighted(u, &SIZES)?;
@@ -183,7 +215,7 @@ fn later_call(u: &mut Unstructured, first: &Case, left: &Budget) -> Result<Case>
 }
 
 /// The same batch with one dimension drawn anew: what a cache key may have forgotten.
-fn one_other(u: &mut Unstructured, first: &Case) -> Result<Case> {
+fn one_other(u: &mut Unstructured, first: &Case, softmax: Softmax) -> Result<Case> {
     #[derive(Clone, Copy)]
     enum Other {
         Data,
@@ -191,10 +223,17 @@ fn one_other(u: &mut Unstructured, first: &Case) -> Result<Case> {
         Scale,
         DType,
         Storage,
+        Softmax,
     }
     let mut next = first.clone();
-    let others =
-        [(1, Other::Data), (1, Other::Mask), (1, Other::Scale), (1, Other::DType), (1, Other::Storage)];
+    let others = [
+        (1, Other::Data),
+        (1, Other::Mask),
+        (1, Other::Scale),
+        (1, Other::DType),
+        (1, Other::Storage),
+        (1, Other::Softmax),
+    ];
     match weighted(u, &others)? {
         Other::Data => {
             next.data = data::recipe(u)?;
@@ -203,6 +242,10 @@ fn one_other(u: &mut Unstructured, first: &Case) -> Result<Case> {
         Other::Mask => next.mask = features::mask(u)?.resolve(next.q.max_len().max(next.kv.max_len())),
         Other::Scale => next.scale = features::scale(u)?,
         Other::DType => next.dtype = features::dtype(u)?,
+        Other::Softmax => {
+            next.softcap = features::softcap(u, softmax)?;
+            next.sink = features::sink(u, softmax)?;
+        }
         Other::Storage => {
             next.q = lengths::storage(u, next.q.lengths, false)?;
             next.kv = lengths::storage(u, next.kv.lengths, false)?;

@@ -30,7 +30,8 @@ const TILE: u32 = 64;
 /// Compiled head dims are multiples of this.
 const DIM: u32 = 32;
 /// Donors of a mutation are drawn within this.
-const DONORS: generate::Budget = generate::Budget { max_tokens: 512, max_work: 1 << 22 };
+const DONORS: generate::Budget =
+    generate::Budget { max_tokens: 512, max_work: 1 << 22, softmax: generate::Softmax::PLAIN };
 /// Attempts at a change before a fresh scenario is drawn instead.
 const TRIES: usize = 16;
 

@@ -55,14 +55,7 @@ fn one_element_beyond_its_bound_is_found_and_one_within_is_not() {
         for (share, alarm) in [(beyond, true), (-beyond, true), (0.0, false)] {
             let mut changed = outputs.clone();
             let index = plane.index(&changed, middle) as isize;
-            let tensor = match output {
-                Output::O => &mut changed.o,
-                Output::Lse => &mut changed.lse,
-                Output::Dq => &mut changed.dq,
-                Output::Dk => &mut changed.dk,
-                Output::Dv => &mut changed.dv,
-            };
-            tensor.set(index, value + share * tau);
+            changed.get_mut(output).set(index, value + share * tau);
             let found = judge(&inputs, &changed, Contract::OWN);
             let mine = found.iter().any(|f| f.tensor == Some(output) && f.kind.oracle() == "bound");
             assert_eq!(mine, alarm, "{output} off by {share} bounds: {found:?}");

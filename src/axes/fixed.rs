@@ -48,8 +48,6 @@ pub(super) static AXES: &[Axis] = &[
         "means nothing to a GPU; becomes an item when a finding needs it to recur"),
     excluded("head dims above 128", "d256", "HEAD-DIM, ARCH-LIMIT",
         "our kernels stop at 128 so far; `MAX_DIM` of the generator lifts it, the tables already hold 136 to 256"),
-    excluded("softcap", "softcap=30", "DROP-FEATURE", "not in the case yet; planned with its own term of the reference"),
-    excluded("sink", "sink=learnable", "EXTRA-GRAD, DROP-FEATURE", "not in the case yet; planned with dSink"),
     excluded("bias", "bias=..", "EXTRA-GRAD, MASKED-ROW, INT-OVF", "not in the case yet; planned with dBias and its broadcast shapes"),
     excluded("ALiBi", "alibi", "DROP-FEATURE", "not in the case yet; planned as a bias without a gradient"),
     excluded("dropout", "dropout=0.1", "DROP-FEATURE", "each library has its own random stream; linearity in dO at a fixed seed is planned instead of a reference"),

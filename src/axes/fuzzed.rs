@@ -67,6 +67,9 @@ pub(super) static AXES: &[Axis] = &[
     axis("query rows without a key", "", "MASKED-ROW, LSE-CONV", &["none", "some", "all"], OfCase(masked_rows)),
     axis("scale", "scale=0.5", "SCALE",
         &["default", "a power of two", "another", "negative", "0"], OfCase(scale)),
+    axis("softcap", "softcap=30", "DROP-FEATURE", &["none", "1 or less", "5", "30 or more"], OfCase(softcap)),
+    axis("sink", "sink=learnable", "EXTRA-GRAD, DROP-FEATURE", &["none", "off-by-one", "learnable"],
+        OfCase(|case| case.sink as usize)),
     axis("gaps of q", "gap-q(0,3)", "GAP, PAD-POISON", GAPS, OfCase(|case| gaps(&case.q))),
     axis("gaps of kv", "gap-kv(1,0)", "GAP, PAD-POISON", GAPS, OfCase(|case| gaps(&case.kv))),
     axis("lead of q", "lead-q=4", "GAP", ROWS, OfCase(|case| rows(case.q.lead))),
@@ -74,10 +77,10 @@ pub(super) static AXES: &[Axis] = &[
     axis("tail of q", "tail-q=16", "PAD-POISON, GAP", ROWS, OfCase(|case| rows(case.q.tail))),
     axis("tail of kv", "tail-kv=16", "PAD-POISON, GAP", ROWS, OfCase(|case| rows(case.kv.tail))),
     axis("data", "data=logits(4)", "STATS, RANGE, TAIL",
-        &["logits(1)", "logits below 0.25", "logits(0.5)", "logits 2 to 4", "logits 8 to 16", "ones", "dyadic"],
+        &["logits(1)", "logits below 0.25", "logits(0.5)", "logits 2 to 4", "logits 8 to 50", "ones", "dyadic"],
         OfCase(base)),
     axis("offset of the logits", "data=offset(-110)", "TAIL, RANGE",
-        &["0", "-110", "100", "-30 to 30"], OfCase(offset)),
+        &["0", "-110", "100", "-200 or 200", "-30 to 30"], OfCase(offset)),
     axis("scale of the heads", "data=head-scale(8)", "STATS", &["1", "2", "8"],
         OfCase(|case| index(&[1.0, 2.0, 8.0], case.data.head_scale))),
     axis("dO", "do=ones", "STRIDE, STATS",
@@ -232,6 +235,15 @@ fn scale(case: &Case) -> usize {
     }
 }
 
+fn softcap(case: &Case) -> usize {
+    match case.softcap {
+        None => 0,
+        Some(..=1.0) => 1,
+        Some(..30.0) => 2,
+        Some(_) => 3,
+    }
+}
+
 fn gaps(side: &Side) -> usize {
     match side.gaps.split_last() {
         Some((_, before)) if before.iter().any(|&gap| gap > 0) => 2,
@@ -265,7 +277,8 @@ fn offset(case: &Case) -> usize {
         0.0 => 0,
         -110.0 => 1,
         100.0 => 2,
-        _ => 3,
+        -200.0 | 200.0 => 3,
+        _ => 4,
     }
 }
 

@@ -82,7 +82,7 @@ fn names_are_unique() {
 fn every_item_of_the_notation_has_an_axis() {
     use crate::case::Item;
     let notations: Vec<_> = fuzzed().map(|(axis, ..)| axis.notation).collect();
-    let samples = "[4,4]x[4,0] h8/2 d128/64 f16 causal scale=0.5 gap-q(0,3) gap-kv(1,0) lead-q=4 lead-kv=4 \
+    let samples = "[4,4]x[4,0] h8/2 d128/64 f16 causal scale=0.5 softcap=30 sink=learnable gap-q(0,3) gap-kv(1,0) lead-q=4 lead-kv=4 \
                    tail-q=16 tail-kv=16 data=logits(4) do=ones dead=nan keys=3,0 head-keys=1,0 seed=7";
     let case: Case = samples.parse().unwrap();
     for item in Item::ALL {

@@ -27,13 +27,17 @@ pub struct First {
 pub fn first_finding(settings: &Settings, shrinks: bool) -> Result<First, CampaignError> {
     let start = Instant::now();
     let pool = Pool::new(settings.choice.clone());
+    let budget = pool.within(settings.budget).map_err(|error| {
+        let scenario = Scenario { calls: Vec::new() };
+        CampaignError { scenario, error }
+    })?;
     let mut tried = 0;
     while settings.cases.is_none_or(|cases| tried < cases)
         && settings.time.is_none_or(|time| start.elapsed() < time)
         && !settings.stop.load(Ordering::Relaxed)
     {
         let index = tried;
-        let scenario = generate::nth(settings.seed, index, &settings.budget);
+        let scenario = generate::nth(settings.seed, index, &budget);
         let run = run_of(settings, index, &scenario);
         tried += 1;
         let report = match pool.check(&scenario, run) {

@@ -5,9 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::{Found, SHRINK_TIME};
-use crate::backend::{Backend, Choice, Patience, Run};
+use crate::backend::{Backend, Choice, Patience, Run, Support};
 use crate::case::Scenario;
 use crate::check::{HarnessError, Outcome, Report, check};
+use crate::generate;
 use crate::oracle::{Finding, Identity};
 use crate::shrink::{self, Shrunk};
 
@@ -23,6 +24,16 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(choice: Choice) -> Pool {
         Pool { choice, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// The budget, without the features that the backend lacks as a whole.
+    pub(super) fn within(&self, budget: generate::Budget) -> Result<generate::Budget, HarnessError> {
+        let backend = self.choice.open()?;
+        let softmax = generate::Softmax::supported(|case| backend.supports(case) == Support::Yes);
+        let asked = budget.softmax;
+        let softmax = generate::Softmax { cap: softmax.cap && asked.cap, sink: softmax.sink && asked.sink };
+        self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(backend);
+        Ok(generate::Budget { softmax, ..budget })
     }
 
     pub(super) fn check(&self, scenario: &Scenario, run: Run) -> Result<Outcome, HarnessError> {

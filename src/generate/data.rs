@@ -11,7 +11,7 @@ use crate::case::{Base, Case, Data, DeadFill, Dout};
 use crate::tensor::DType;
 
 /// Factors of dO other than 1, ascending.
-const FACTORS: [f64; 9] = [1e-4, 1e-3, 0.1, 0.5, 4.0, 64.0, 128.0, 1e3, 1e4];
+const FACTORS: [f64; 13] = [1e-7, 1e-5, 1e-4, 1e-3, 0.1, 0.5, 4.0, 64.0, 128.0, 512.0, 1e3, 4096.0, 1e4];
 
 pub(super) fn recipe(u: &mut Unstructured) -> Result<Data> {
     let bases = [
@@ -22,12 +22,23 @@ pub(super) fn recipe(u: &mut Unstructured) -> Result<Data> {
         (22, Base::Logits(2.0)),
         (26, Base::Logits(4.0)),
         (14, Base::Logits(8.0)),
-        (12, Base::Logits(16.0)),
-        (18, Base::Ones),
+        (8, Base::Logits(16.0)),
+        (6, Base::Logits(50.0)),
+        (16, Base::Ones),
         (22, Base::Dyadic),
     ];
-    let offsets =
-        [(190, 0.0), (18, -110.0), (18, 100.0), (6, 1.0), (6, -1.0), (6, 10.0), (6, -10.0), (6, 30.0)];
+    let offsets = [
+        (182, 0.0),
+        (18, -110.0),
+        (16, 100.0),
+        (5, 200.0),
+        (5, -200.0),
+        (6, 1.0),
+        (6, -1.0),
+        (6, 10.0),
+        (6, -10.0),
+        (6, 30.0),
+    ];
     let base = weighted(u, &bases)?;
     let offset = weighted(u, &offsets)?;
     let head_scale = weighted(u, &[(200, 1.0), (30, 2.0), (26, 8.0)])?;
@@ -61,7 +72,9 @@ impl DoutPlan {
         let limit = largest_factor(&Case { dout, ..case.clone() });
         let admitted = FACTORS.iter().filter(|&&factor| factor <= limit).count().max(1);
         let scale = match self.factor {
-            Some(draw) => FACTORS[(usize::from(draw) * admitted) >> 8],
+            // A quarter at the end of the range.
+            Some(192..) => FACTORS[admitted - 1],
+            Some(draw) => FACTORS[(usize::from(draw) * admitted) / 192],
             None if limit >= 1.0 => 1.0,
             None => FACTORS[admitted - 1],
         };

@@ -1,14 +1,15 @@
-//! Heads, dims, dtype, mask and scale: what a fused kernel picks its code path by.
+//! Heads, dims, dtype, mask, scale and the softmax's features: what a fused kernel picks its code path by.
 //!
 //! Tables list the simplest value first. Mask bounds are drawn before the lengths are known, as a
 //! kind, and take their number from the longest sequence afterwards.
 
 use arbitrary::{Result, Unstructured};
 
+use super::Softmax;
 use super::draw::{between, weighted};
 use super::lengths::EDGES;
 use crate::case::limits::HEAD_DIM_STEP;
-use crate::case::{Align, Dims, Heads, Mask};
+use crate::case::{Align, Dims, Heads, Mask, Sink};
 use crate::tensor::DType;
 
 /// Largest head dim drawn. 256 follows by this one edit when our kernels have it: the tables hold
@@ -212,4 +213,15 @@ pub(super) fn scale(u: &mut Unstructured) -> Result<Option<f64>> {
         (8, Some(0.0)),
     ];
     weighted(u, &table)
+}
+
+pub(super) fn softcap(u: &mut Unstructured, softmax: Softmax) -> Result<Option<f64>> {
+    let table =
+        [(234, None), (8, Some(30.0)), (5, Some(50.0)), (4, Some(5.0)), (3, Some(1.0)), (2, Some(0.25))];
+    Ok(weighted(u, &table)?.filter(|_| softmax.cap))
+}
+
+pub(super) fn sink(u: &mut Unstructured, softmax: Softmax) -> Result<Sink> {
+    let sink = weighted(u, &[(232, Sink::None), (9, Sink::OffByOne), (15, Sink::Learnable)])?;
+    Ok(if softmax.sink { sink } else { Sink::None })
 }

@@ -10,11 +10,11 @@ use super::list::{ListError, Mutant, Shows};
 use crate::backend::Choice;
 use crate::backend::custom::{CustomError, Shop};
 use crate::campaign::{CampaignError, Found, Settings, first_finding};
-use crate::generate::Budget;
+use crate::generate::{Budget, Softmax};
 
 /// What a case may cost: a seventh of a campaign's own. Every mutant shows within a few tiles, and a
 /// survivor costs all its cases.
-const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000 };
+const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000, softmax: Softmax::PLAIN };
 
 /// How to hunt.
 pub struct Plan<'a> {

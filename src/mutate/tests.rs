@@ -66,7 +66,9 @@ fn a_tight_text_is_kept() {
 #[test]
 fn every_item_and_the_lengths_and_the_calls_change() {
     let start = scenario("[30,20] h4/2");
-    let mut missing: BTreeSet<Item> = Item::ALL.into();
+    // Softcap and sink are not drawn: what is fuzzed with it, the kernels, has neither.
+    let missing = Item::ALL.into_iter().filter(|item| !matches!(item, Item::Softcap | Item::Sink));
+    let mut missing: BTreeSet<Item> = missing.collect();
     let (mut lengths, mut sequences, mut calls) = (false, false, false);
     for seed in 0..1000 {
         let changed = mutate(&start, seed, &LIMITS);

@@ -43,7 +43,7 @@ const fn pass(tier: Tier, name: &'static str, run: fn(&mut Shrinker<'_>)) -> Pas
 }
 
 /// Every pass, in the order of a round.
-pub static PASSES: [Pass; 26] = [
+pub static PASSES: [Pass; 27] = [
     pass(Tier::Cut, "drop calls", cut::drop_calls),
     pass(Tier::Cut, "merge calls", cut::merge_calls),
     pass(Tier::Cut, "empty calls", cut::empty_calls),
@@ -67,6 +67,7 @@ pub static PASSES: [Pass; 26] = [
     pass(Tier::Value, "lower dead rows", storage::lower_dead_rows),
     pass(Tier::Value, "move dead rows back", storage::move_dead_rows_back),
     pass(Tier::Value, "simplify the scale", values::simplify_scale),
+    pass(Tier::Value, "simplify the softcap and the sink", values::simplify_softmax),
     pass(Tier::Value, "simplify the data", values::simplify_data),
     pass(Tier::Value, "simplify dO", values::simplify_dout),
     pass(Tier::Value, "lower keys and seed", values::lower_draws),

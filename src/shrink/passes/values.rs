@@ -1,7 +1,7 @@
-//! Numbers and data: scale, data, dO, keys and seed.
+//! Numbers and data: scale, softcap and sink, data, dO, keys and seed.
 
 use super::{Knob, PATIENCE, Patience, attempt_each, scopes};
-use crate::case::{Base, Case, Data, Dout};
+use crate::case::{Base, Case, Data, Dout, Sink, limits};
 use crate::shrink::order::decimals;
 use crate::shrink::{Shrinker, search};
 
@@ -75,6 +75,9 @@ fn shorten(x: f64, mut set: impl FnMut(f64) -> bool) {
 
 const SCALE: Dial = Dial { get: |case| case.scale, set: |case, x| case.scale = Some(x), least: 0.0 };
 
+const SOFTCAP: Dial =
+    Dial { get: |case| case.softcap, set: |case, x| case.softcap = Some(x), least: limits::MIN_SOFTCAP };
+
 const DATA: [Dial; 3] = [
     Dial {
         get: |case| match case.data.base {
@@ -111,6 +114,13 @@ const DOUT_ROW: Knob = Knob {
 /// Makes the softmax scale a short number.
 pub fn simplify_scale(shrinker: &mut Shrinker<'_>) {
     SCALE.simplify(shrinker);
+}
+
+/// Makes the cap of the logits a short number, and a learnable sink one of zero.
+pub fn simplify_softmax(shrinker: &mut Shrinker<'_>) {
+    SOFTCAP.simplify(shrinker);
+    let plainer: fn(&mut Case) = |case| case.sink = case.sink.min(Sink::OffByOne);
+    attempt_each(shrinker, &[plainer]);
 }
 
 /// Drops each term of the data recipe, tries the plainer bases, and shortens the numbers.
