@@ -86,7 +86,7 @@ fn the_streams_of_a_campaign_do_not_change_unnoticed() {
         (
             u64::MAX,
             u64::MAX - 22,
-            "[2]x[0] h2/1 d80 sink=learnable gap-kv(2) tail-q=17 do=scale(4) dead=nan seed=227",
+            "[2]x[0] h2/1 d80 sink=learnable gap-kv(2) tail-q=17 do=scale(64) dead=nan seed=227",
         ),
     ];
     for (seed, index, text) in pinned {

@@ -137,6 +137,13 @@ impl ScoreError {
     pub fn of(&self, dot: f64, s: f64) -> f64 {
         self.per_dot * dot + self.per_size * s.abs() + self.shared
     }
+
+    /// The same of a logit that is `s` with a cap on it. Before, it is off by its share of `dot`, which is
+    /// its size at most; the cap's slope takes that down, and changes by less than 1 / cap for each unit.
+    pub fn of_capped(&self, dot: f64, s: f64, slope: f64, cap: f64) -> f64 {
+        let before = (self.per_dot + self.per_size) * dot;
+        before * (slope + before / cap).min(1.0) + TANH_STEPS * STEP * s.abs() + self.of(0.0, s)
+    }
 }
 
 /// How far the weights of tiles may be off against each other, relatively: what a tile contributed is rescaled
@@ -312,12 +319,6 @@ pub fn sink(value: f64, size: f64, terms: usize, error: f64) -> f64 {
 
 /// Error of the hyperbolic tangent, of the quotient before and the product behind it, in fp32 steps.
 const TANH_STEPS: f64 = 4.0;
-
-/// Error of a capped logit: `raw` is that of the logit before, `slope` the cap's slope there, which changes by
-/// less than 1 / cap for each unit of the logit.
-pub fn capped_score(raw: f64, capped: f64, slope: f64, cap: f64) -> f64 {
-    raw * (slope + raw / cap).min(1.0) + TANH_STEPS * STEP * capped.abs()
-}
 
 /// Error of the slope of the cap, `1 - t^2`, where `capped` is off by `error`.
 pub fn slope(capped: f64, error: f64, cap: f64) -> f64 {

@@ -87,7 +87,11 @@ impl Walk<'_> {
     ) {
         let (unit, d, ds_unit) = (self.unit, self.unit.d, self.ds_unit);
         let (rows, keys) = (block.rows.len(), block.keys.len());
-        let p: Vec<f32> = shared.p.iter().map(|&p| p as f32).collect();
+        // dS is P (dP - delta), times the slope of a cap.
+        let p: Vec<f32> = match unit.softcap {
+            None => shared.p.iter().map(|&p| p as f32).collect(),
+            Some(_) => shared.p.iter().zip(&shared.s).map(|(&p, &s)| (p * unit.slope(s)) as f32).collect(),
+        };
         let mut pk = vec![0.0; rows * d];
         linalg::nn_add_f32(rows, keys, d, &p, self.k.narrow_rows(&block.keys), &mut pk);
         for (r, i) in block.rows.clone().enumerate() {

@@ -107,7 +107,7 @@ fn fill_capped(
     let mut large = false;
     for (j, (&p, &s)) in row.p.iter().zip(row.s).enumerate() {
         let slope = (1.0 - s / cap) * (1.0 + s / cap);
-        let score = budget::capped_score(row.score.of(row.q_norm * row.k_norms[j], s), s, slope, cap);
+        let score = row.score.of_capped(row.q_norm * row.k_norms[j], s, slope, cap);
         let e = budget::exp_minus_one(score);
         let difference = row.dp[j] - row.delta;
         let value = p * difference;

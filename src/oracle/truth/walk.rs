@@ -27,7 +27,7 @@ pub(super) struct Forward {
 /// What all judgements share of a block, `[rows][keys]`.
 pub(in super::super) struct Shared {
     /// S, 0 where masked.
-    s: Vec<f64>,
+    pub(super) s: Vec<f64>,
     /// Largest S of each row, the sink among them, and the sink; -inf without one.
     max: Vec<f64>,
     sink: Vec<f64>,
@@ -187,9 +187,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Error of a logit with the cap on it, if there is one.
-    fn capped(&self, raw: f64, s: f64) -> f64 {
-        let unit = self.unit;
-        unit.softcap.map_or(raw, |cap| budget::capped_score(raw, s, unit.slope(s), cap))
+    fn error_of_score(&self, score: ScoreError, dot: f64, s: f64) -> f64 {
+        match self.unit.softcap {
+            None => score.of(dot, s),
+            Some(cap) => score.of_capped(dot, s, self.unit.slope(s), cap),
+        }
     }
 
     /// Adds a block's rows to dSink.
@@ -246,7 +248,7 @@ impl<'a> Walk<'a> {
             let q_norm = unit.scale.abs() * queries.q.norms[i];
             let k_norms = &self.k.norms[block.keys.start..][seen.clone()];
             errors.clear();
-            errors.extend(s.iter().zip(k_norms).map(|(&s, &k)| self.capped(score.of(q_norm * k, s), s)));
+            errors.extend(s.iter().zip(k_norms).map(|(&s, &k)| self.error_of_score(score, q_norm * k, s)));
             let largest = errors.iter().copied().fold(0.0, f64::max);
             // The running maximum is off by as much as the logit that it is.
             errors.iter_mut().for_each(|e| *e = budget::exp_minus_one(*e + largest));
