@@ -25,7 +25,9 @@ const HALF_STEP: f64 = STEP / 2.0;
 /// `sqrt(2 ln(2/p))` at p = 1e-12: how many root-sum-squares a sum of independent roundings stays
 /// within.
 pub const TAIL: f64 = 7.5;
-/// Terms that a tensor core adds before it truncates once.
+/// Terms that a tensor core adds to each other before it adds their sum to the accumulator. Each of these additions
+/// may truncate: at most a step of what the 16 terms come to, sizes added, and, over all groups of 16, 16 steps of
+/// the size of the whole sum.
 const TERMS_PER_STEP: usize = 16;
 /// Error of the hardware's exponential and of folding log2(e) into its argument, in fp32 steps.
 const EXP_STEPS: f64 = 4.0;
@@ -78,13 +80,13 @@ impl Storage {
 
 /// Relative error of an fp32 accumulation of `n` products, worst case.
 pub fn accumulation(n: usize) -> f64 {
-    (n.div_ceil(TERMS_PER_STEP) + 2) as f64 * STEP
+    accumulation_of_parts(1, n)
 }
 
 /// The same for `parts` sums of `n` products each that share an accumulator: every head of a group
 /// starts tiles of its own, which are padded to whole steps.
 pub fn accumulation_of_parts(parts: usize, n: usize) -> f64 {
-    (parts * n.div_ceil(TERMS_PER_STEP) + 2) as f64 * STEP
+    (parts * n.div_ceil(TERMS_PER_STEP) + TERMS_PER_STEP + 2) as f64 * STEP
 }
 
 /// Rows or keys of the smallest tile whose sum a backend may add to others apart.
