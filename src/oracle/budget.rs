@@ -226,6 +226,21 @@ pub fn last_steps(y: f64, terms: f64) -> f64 {
 /// rounding may go either way there.
 const FLUSHES: f64 = 4.0;
 
+/// Operands of which none is larger than so many least normal numbers are subnormals for the most part.
+const SUBNORMAL_AS_A_WHOLE: f64 = 1024.0;
+
+/// Is an operand of such elements made of subnormals?
+pub fn is_subnormal(storage: &Storage, largest: f64) -> bool {
+    largest < SUBNORMAL_AS_A_WHOLE * storage.dtype.min_normal()
+}
+
+/// What a tensor core's sum of `n` terms loses where operands are subnormal: it aligns products by the exponents
+/// of their operands, which is that of the least normal number for all subnormals (an H200 does so). `left` and
+/// `right` are the largest factors beside a subnormal one on the other side; 0 where there is none.
+pub fn alignment(storage: &Storage, n: usize, left: f64, right: f64) -> f64 {
+    n as f64 * STEP * storage.dtype.min_normal() * (left + right)
+}
+
 /// A square below this is left out of f32 sums, and its root is taken for an fp32-level error instead:
 /// the worst case in the place of the square, where both are nothing beside what is large.
 const LEAST_SQUARE: f64 = 1.0 / (1u64 << 60) as f64;
@@ -272,9 +287,9 @@ pub const LEAST_SAMPLE: usize = 256;
 /// Of so many elements one must be distinct: values that repeat round alike.
 pub const REPEATS_AT_MOST: usize = 4;
 
-/// Noise beside a rounding below which an element says something about roundings: a fifth of the standard
-/// deviation of a rounding.
-const NOISE_SHARE: f64 = 0.2;
+/// Noise beside a rounding, in units of the rounding's standard deviation, below which an element says something
+/// about roundings. What the noise may add to a sum is allowed for besides.
+const NOISE_SHARE: f64 = 0.6;
 
 /// Is what is left of an element its own rounding? `half` is half a step at its value; subnormals, whose
 /// steps are alike, are left out.

@@ -169,8 +169,9 @@ pub struct Product {
     right: Vec<f64>,
     /// Elements of A whose rounding is that of a subnormal, by row of the output.
     small: Vec<f64>,
-    /// The largest unit of B.
+    /// The largest unit of B, and the least.
     right_unit: f64,
+    least_right_unit: f64,
     /// Whatever else is due, already scaled.
     pub extra: Vec<f64>,
     /// The left operand of a product in f32.
@@ -194,6 +195,7 @@ impl Product {
             right: vec![0.0; columns],
             small: vec![0.0; rows],
             right_unit: 0.0,
+            least_right_unit: f64::INFINITY,
             extra: vec![0.0; len],
             scratch: Vec::new(),
         }
@@ -219,6 +221,7 @@ impl Product {
     pub fn meet(&mut self, b: &Right) {
         self.right.iter_mut().zip(&b.column_squares).for_each(|(sum, x)| *sum += x);
         self.right_unit = self.right_unit.max(b.unit);
+        self.least_right_unit = self.least_right_unit.min(b.unit);
     }
 
     /// Adds a block whose roundings are known.
@@ -326,6 +329,8 @@ impl Product {
     pub fn row<'a>(&'a self, storage: &'a Storage, row: usize) -> impl Iterator<Item = Element> + 'a {
         let Shape { scale, accumulation, unit, loose, .. } = self.shape;
         let s = scale.abs();
+        let left = if budget::is_subnormal(storage, self.least_right_unit) { unit } else { 0.0 };
+        let aligned = s * budget::alignment(storage, self.shape.terms, left, self.right_unit);
         // The sums are in units of both operands.
         let unit = unit * self.right_unit;
         let terms = s * self.shape.terms as f64 * self.right_unit;
@@ -341,7 +346,7 @@ impl Product {
             let (exact, shift) = (scale * y, scale * unit * f64::from(shift));
             let rounded = exact + shift;
             let size = unit * budget::IN_F32 * f64::from(size);
-            let fp32 = s * (accumulation * size + ties) + budget::last_steps(rounded, terms);
+            let fp32 = s * (accumulation * size + ties) + budget::last_steps(rounded, terms) + aligned;
             let overflows = size >= f64::from(f32::MAX);
             if !loose {
                 return Element {
