@@ -212,12 +212,15 @@ pub fn lse_in_dq(e_lse: f64, dq: f64) -> f64 {
 
 /// Rounding error of a sum of independent roundings: at most its worst case, at most `TAIL`
 /// root-sum-squares plus what repeated roundings add.
+#[inline(always)]
 pub fn roundings(worst: f64, squares: f64, repeated: f64) -> f64 {
-    worst.min(TAIL * squares.sqrt() + REPEATED * repeated.abs())
+    let likely = TAIL * squares.sqrt() + REPEATED * repeated.abs();
+    if worst < likely { worst } else { likely }
 }
 
 /// fp32 error of the last steps of an output: scaling, division, conversion; and what flushes of
 /// subnormals lose in its sum, `terms` being the number of terms times the largest right factor of one.
+#[inline(always)]
 pub fn last_steps(y: f64, terms: f64) -> f64 {
     4.0 * STEP * y.abs() + TINY * (1.0 + FLUSHES * terms)
 }
@@ -267,8 +270,10 @@ pub const IN_F32: f64 = 1.0 + 1.0 / 1024.0;
 
 /// The bound of one output element: `noise` is its error before the output is rounded to the nearest.
 /// Infinite where the output may overflow.
+#[inline(always)]
 pub fn tau(storage: &Storage, grid: Grid, y: f64, noise: f64) -> f64 {
     let tau = noise + grid.half_step(y.abs() + noise);
+    // A NaN is below nothing.
     if y.abs() + tau < storage.overflow { tau } else { f64::INFINITY }
 }
 
@@ -310,14 +315,15 @@ pub fn without_last_bits(x: f64) -> u64 {
     x.to_bits() >> 20
 }
 
-/// Terms of equal size below which a sum's rounding is no sample of many: a product of two short
-/// significands, say, has few values to round.
+/// Terms of equal size below which a sum's rounding is no sample of many: a product of two short significands,
+/// say, has few values to round. The sizes of `n` equal roundings add up to `sqrt(n)` times the root of their squares.
 const LEAST_TERMS: f64 = 8.0;
 
-/// Do few terms make up a sum? `sizes` is the sum of their roundings' sizes, `squares` that of the squares.
+/// Do few terms make up a sum? `rho` bounds its roundings, at most by their sizes added up, and `squares` is the sum of
+/// their squares.
 #[inline(always)]
-pub fn are_few_terms(sizes: f64, squares: f64) -> bool {
-    let many = sizes * sizes >= LEAST_TERMS * squares;
+pub fn are_few_terms(rho: f64, squares: f64) -> bool {
+    let many = rho * rho >= LEAST_TERMS * squares;
     !many
 }
 

@@ -134,7 +134,6 @@ impl<'a> Walk<'a> {
         self.chain.sinks.push(chain);
         self.chain.finish_head(&self.storage, self.grid, &chain_dq);
         self.backward.finish_head(&self.storage, self.grid, &given_dq);
-        self.chain.products.dq.push(chain_dq);
         self.sums.add_head(unit, head);
         (o, lse)
     }
