@@ -57,6 +57,7 @@ pub mod check;
 pub mod cli;
 pub mod contract;
 pub mod corpus;
+pub mod diagnose;
 pub mod generate;
 pub mod inputs;
 pub mod libfuzzer;
