@@ -38,3 +38,9 @@ fn dev_score() {
         }
     }
 }
+
+#[test]
+fn dev_one() {
+    let fault = std::env::var("FAULT").unwrap();
+    println!("{}", diagnosed(&fault, &std::env::var("CASE").unwrap()));
+}

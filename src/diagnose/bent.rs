@@ -11,6 +11,8 @@ pub struct Bend {
     pub lse: Statistic,
     /// The delta that the backward reads for a row.
     pub delta: Statistic,
+    /// Is the LSE of a row that sees no key, -inf, read as 0? Of the right kernel it decides nothing.
+    pub empty_as_zero: bool,
     /// The LSE that the forward stores.
     pub stored: Stored,
     /// Which keys a row sees.
@@ -44,6 +46,7 @@ impl Bend {
     pub const NONE: Bend = Bend {
         lse: Statistic::Own,
         delta: Statistic::Own,
+        empty_as_zero: false,
         stored: Stored::Natural,
         mask: MaskBend::None,
         tiles: Tiles::All,
@@ -61,13 +64,13 @@ impl Bend {
 
     /// Does it make a forward wrong?
     pub fn bends_forward(&self) -> bool {
-        let Bend { lse, delta, dq, dk, group, masked, .. } = Bend::NONE;
-        Bend { lse, delta, dq, dk, group, masked, ..*self } != Bend::NONE
+        let Bend { lse, delta, empty_as_zero, dq, dk, group, masked, .. } = Bend::NONE;
+        Bend { lse, delta, empty_as_zero, dq, dk, group, masked, ..*self } != Bend::NONE
     }
 
     /// Does it make a backward wrong that is given a right forward?
     pub fn bends_backward(&self) -> bool {
-        Bend { stored: Stored::Natural, ..*self } != Bend::NONE
+        Bend { stored: Stored::Natural, empty_as_zero: false, ..*self } != Bend::NONE
     }
 }
 

@@ -9,6 +9,7 @@ use super::hypotheses::Variant;
 use super::observed::{Call, Observed, Seen, is_forward};
 use super::solve::{Bent, Guess};
 use crate::oracle::budget::{self, Storage};
+use crate::outputs::Output;
 use crate::reference::Unit;
 
 /// The half of a kernel that a fault is in.
@@ -103,8 +104,18 @@ impl Tally {
     }
 }
 
-/// Asks a variant about a scenario.
+/// Asks a variant about a scenario: where rows see no key, with their LSE read as it is or as 0.
 pub fn fit(variant: &Variant, observed: &Observed) -> Option<Fit> {
+    let plain = fit_as_it_is(variant, observed);
+    let empty = |seen: &Seen| seen.output == Output::Lse && seen.got.contains(&f64::NEG_INFINITY);
+    if plain.is_some() || !observed.calls.iter().flat_map(|call| &call.seen).any(empty) {
+        return plain;
+    }
+    let bend = Bend { empty_as_zero: true, ..variant.bend };
+    fit_as_it_is(&Variant { bend, ..variant.clone() }, observed)
+}
+
+fn fit_as_it_is(variant: &Variant, observed: &Observed) -> Option<Fit> {
     if variant.after == Some(After::Factor) {
         return fit_factor(observed);
     }
@@ -135,9 +146,9 @@ fn backward(variant: &Variant, observed: &Observed, mut tally: Tally) -> Option<
             tally = each_unit(call, &variant.bend, tally, Bent::backward)?;
             continue;
         };
-        let mut guesses = match variant.bend == Bend::NONE {
-            true => after::right(call),
-            false => {
+        let mut guesses = match variant.bend.bends_backward() {
+            false => after::right(call),
+            true => {
                 let bent = Bent::new(&call.inputs, &call.outputs, &variant.bend);
                 let units = Unit::all(&call.inputs.case).into_iter();
                 units.flat_map(|(sequence, head)| bent.backward(sequence, head)).collect()

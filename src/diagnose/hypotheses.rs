@@ -377,12 +377,6 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         variants: || scales(Scale::Missing),
     },
     Hypothesis {
-        name: "scale-twice",
-        class: "SCALE",
-        says: "the softmax scale is applied twice",
-        variants: || scales(Scale::Twice),
-    },
-    Hypothesis {
         name: "scale-of-padded-dim",
         class: "SCALE",
         says: "the softmax scale comes from d_qk rounded up",
@@ -395,6 +389,12 @@ pub static HYPOTHESES: &[Hypothesis] = &[
             };
             [64, 32, 128, 16].into_iter().flat_map(of).collect()
         },
+    },
+    Hypothesis {
+        name: "scale-twice",
+        class: "SCALE",
+        says: "the softmax scale is applied twice",
+        variants: || scales(Scale::Twice),
     },
     Hypothesis {
         name: "scale-ignored",

@@ -10,7 +10,7 @@ use super::sight::Sight;
 use super::statistics::{self, Grid};
 use crate::inputs::Inputs;
 use crate::linalg;
-use crate::oracle::budget::{self, Storage};
+use crate::oracle::budget::{self, Range32, Storage};
 use crate::outputs::{Output, Outputs};
 
 /// Rows that are worked on at once.
@@ -133,18 +133,32 @@ impl<'a> Bent<'a> {
                     continue;
                 }
                 if operands.nan[j] {
-                    pairs.p.value[x] = f64::NAN;
-                    pairs.ds.value[x] = f64::NAN;
+                    pairs.p.wild(x);
+                    pairs.ds.wild(x);
                     continue;
                 }
-                let (l, s) = (lse[i], scale * s[x]);
+                let empty = lse[i] == f64::NEG_INFINITY && self.bend.empty_as_zero;
+                let (l, s) = (if empty { 0.0 } else { lse[i] }, scale * s[x]);
                 let (p, difference) = ((s - l).exp(), dp[x] - delta[i]);
                 let e_s = budget::bent_score(d, scale.abs() * q_norm * k_norms[j], s, l);
                 let e_p = budget::bent_exponential(e_s);
                 let dot = dout_norm * v_norms[j] + delta[i].abs();
                 let e_ds = budget::bent_d_score(e, p, difference, dot, e_p);
-                pairs.p.set(x, p, e_p * p, height.max(width), &self.storage);
-                pairs.ds.set(x, p * difference, e_ds, height.max(width), &self.storage);
+                match budget::bent_range(p, e_p * p) {
+                    Range32::Finite => {
+                        pairs.p.set(x, p, e_p * p, height.max(width), &self.storage);
+                        pairs.ds.set(x, p * difference, e_ds, height.max(width), &self.storage);
+                    }
+                    // dS comes from P before it is rounded.
+                    Range32::Unknown => {
+                        pairs.p.open(x);
+                        pairs.ds.open(x);
+                    },
+                    Range32::Infinite => {
+                        pairs.p.wild(x);
+                        pairs.ds.wild(x);
+                    },
+                }
             }
         }
         pairs
@@ -193,7 +207,7 @@ impl<'a> Bent<'a> {
                     }
                     for (&j, &s) in keys.iter().zip(&row) {
                         if operands.nan[j] {
-                            p.value[r * width + j] = f64::NAN;
+                            p.wild(r * width + j);
                             continue;
                         }
                         let x = (s - l).exp();
@@ -245,12 +259,23 @@ impl Terms {
         Terms { value: vec![0.0; len], unit: vec![0.0; len], error: vec![0.0; len] }
     }
 
+    /// A term that may be infinite, or that comes of the statistics of nothing: nothing can be said of its sum.
+    fn open(&mut self, at: usize) {
+        self.error[at] = f64::INFINITY;
+    }
+
+    /// A term that is infinite however it is rounded, or no number: nor is anything that it is part of.
+    fn wild(&mut self, at: usize) {
+        self.value[at] = f64::NAN;
+    }
+
     /// Sets a term of a sum over `terms` of them, itself off by up to `error`.
     fn set(&mut self, at: usize, value: f64, error: f64, terms: usize, storage: &Storage) {
+        if value.abs() >= 2.0 * storage.overflow {
+            return self.wild(at);
+        }
         if value.is_nan() || value.abs() + error >= storage.overflow || !error.is_finite() {
-            // It may round to infinity, or the statistics were those of nothing: nothing can be said.
-            self.error[at] = f64::INFINITY;
-            return;
+            return self.open(at);
         }
         self.value[at] = storage.dtype.round(value);
         self.unit[at] = storage.operand(value, error);

@@ -202,11 +202,12 @@ pub fn bent_d_score(columns: usize, p: f64, difference: f64, dot: f64, e_p: f64)
 }
 
 /// How far an output may be from a hypothesis: `roundings` of its operand, squared and at their worst,
-/// `linear` the fp32-level errors, `natural` data whose roundings are independent.
+/// `linear` the fp32-level errors, `natural` data whose roundings are independent. Both are rounded, the
+/// output and the hypothesis.
 pub fn bent_tau(storage: &Storage, y: f64, [squares, worst, linear]: [f64; 3], natural: bool) -> f64 {
     let rho = if natural { worst.min(TAIL * squares.sqrt()) } else { worst };
     let before = rho + linear + 4.0 * STEP * y.abs();
-    before + storage.u * (y.abs() + before) + 2.0 * storage.eta + TINY
+    before + 2.0 * storage.u * (y.abs() + before) + 2.0 * storage.eta + TINY
 }
 
 /// How far an LSE may be from a hypothesis over `n` keys, the largest error of whose logits is `e_score`.
@@ -218,4 +219,24 @@ pub fn bent_lse(e_score: f64, l: f64, n: usize) -> f64 {
 /// from storage, `added` in size.
 pub fn bent_sum(storage: &Storage, tau: f64, added: f64) -> f64 {
     tau + 4.0 * storage.u * added.abs() + storage.eta
+}
+
+/// What an fp32 value of this size, off by up to `error`, comes out as: a number, perhaps one, or none.
+pub fn bent_range(x: f64, error: f64) -> Range32 {
+    match x.abs() {
+        x if x >= 2.0 * f64::from(f32::MAX) => Range32::Infinite,
+        x if x + error < f64::from(f32::MAX) => Range32::Finite,
+        _ => Range32::Unknown,
+    }
+}
+
+/// Whether an fp32 value is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range32 {
+    /// It is.
+    Finite,
+    /// It may be.
+    Unknown,
+    /// It is not.
+    Infinite,
 }
