@@ -31,7 +31,13 @@ fn dev_score() {
             let start = std::time::Instant::now();
             let choice = Choice::find(Some(row.name), Some(fault.name)).unwrap();
             let score = score(&choice, 1, n, 40 * n).unwrap();
-            println!("== {} {} {:.1}s {:?}", fault.name, score.failing, start.elapsed().as_secs_f64(), score.names);
+            println!(
+                "== {} {} {:.1}s {:?}",
+                fault.name,
+                score.failing,
+                start.elapsed().as_secs_f64(),
+                score.names
+            );
             for (name, example) in &score.examples {
                 println!("     {name:?} {example}");
             }

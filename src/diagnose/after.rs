@@ -136,13 +136,14 @@ fn add_stale(calls: &[Call], at: usize, output: Output, guesses: &mut [Guess]) {
         Output::Dv => 1.0,
         _ => call.inputs.case.softmax_scale(),
     };
-    let mut held: Vec<f64> = Vec::new();
+    let (mut held, mut factor) = (Vec::new(), 0.0_f64);
     for call in &calls[..at] {
         let tensor = call.outputs.get(output);
         held.resize(held.len().max(tensor.len()), 0.0);
         for seen in call.seen.iter().filter(|seen| seen.output == output) {
             for (i, got) in seen.got.iter().enumerate() {
-                held[tensor.index(seen.row + i / seen.columns, seen.head, i % seen.columns)] = got / scale(call);
+                let place = tensor.index(seen.row + i / seen.columns, seen.head, i % seen.columns);
+                (held[place], factor) = (got / scale(call), factor.max((1.0 / scale(call)).abs()));
             }
         }
     }
@@ -154,7 +155,8 @@ fn add_stale(calls: &[Call], at: usize, output: Output, guesses: &mut [Guess]) {
             let place = tensor.index(seen.row + i / seen.columns, seen.head, i % seen.columns);
             let added = held.get(place).copied().unwrap_or(0.0) * scale(call);
             guess.value[i] += added;
-            guess.tau[i] = budget::bent_sum(&storage, guess.tau[i], added.abs() + guess.value[i].abs());
+            let size = added.abs() + guess.value[i].abs();
+            guess.tau[i] = budget::bent_sum(&storage, guess.tau[i], size, factor * scale(call));
         }
     }
 }

@@ -129,6 +129,8 @@ pub enum Statistic {
     RowFlipped,
     /// Of the row this many behind it in storage.
     RowBehind(isize),
+    /// Of the row this many behind it in its sequence; beyond the last or the first, of that one.
+    RowClamped(isize),
     /// Of the same row of the first tile of this many rows.
     FirstTile(usize),
     /// Of the same row of a sequence before or behind, in storage.
@@ -215,8 +217,12 @@ pub enum MaskBend {
     RightDropped,
     /// The two bounds swapped.
     Swapped,
-    /// The diagonal in the other corner.
-    OtherCorner,
+    /// The right bound of causal masks moved.
+    Causal(i64),
+    /// The diagonal from the bottom right to the top left.
+    ToTopLeft,
+    /// The diagonal from the top left to the bottom right.
+    ToBottomRight,
 }
 
 impl MaskBend {
@@ -231,8 +237,10 @@ impl MaskBend {
             MaskBend::LeftDropped => (None, right, align),
             MaskBend::RightDropped => (left, None, align),
             MaskBend::Swapped => (right, left, align),
-            MaskBend::OtherCorner if align == Align::TopLeft => (left, right, Align::BottomRight),
-            MaskBend::OtherCorner => (left, right, Align::TopLeft),
+            MaskBend::Causal(by) if (left, right) == (None, Some(0)) => (left, moved(right, by), align),
+            MaskBend::Causal(_) => return mask,
+            MaskBend::ToTopLeft => (left, right, Align::TopLeft),
+            MaskBend::ToBottomRight => (left, right, Align::BottomRight),
         };
         Mask::Window { left, right, align }
     }
@@ -281,7 +289,7 @@ pub enum Scale {
     Missing,
     /// The case's, twice.
     Twice,
-    /// Of d_qk rounded up to a multiple of this.
+    /// Of d_qk rounded up to a multiple of this, where none is asked for.
     OfPadded(u32),
     /// Of d_qk, though another scale is asked for.
     Default,
@@ -298,6 +306,7 @@ impl Scale {
             Scale::Right => right,
             Scale::Missing => 1.0,
             Scale::Twice => right * right,
+            Scale::OfPadded(_) if case.scale.is_some() => right,
             Scale::OfPadded(step) => root(case.dims.qk.next_multiple_of(step)),
             Scale::Default => root(case.dims.qk),
             Scale::OfValues => root(case.dims.v),

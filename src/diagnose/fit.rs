@@ -130,9 +130,8 @@ fn fit_as_it_is(variant: &Variant, observed: &Observed) -> Option<Fit> {
     for call in &observed.calls {
         tally = each_unit(call, &variant.bend, tally, Bent::forward)?;
     }
-    let done = |tally: Tally, half| {
-        tally.explains().then(|| Fit { half, share: tally.share(), factor: None })
-    };
+    let done =
+        |tally: Tally, half| tally.explains().then(|| Fit { half, share: tally.share(), factor: None });
     if !observed.is_wrong(false) {
         return done(tally, Half::Forward);
     }
@@ -193,7 +192,8 @@ fn fit_factor(observed: &Observed) -> Option<Fit> {
         let storage = Storage::of(call.inputs.case.dtype);
         let value: Vec<f64> = seen.want.iter().map(|want| factor * want).collect();
         let tau = value.iter().zip(&seen.tau);
-        let tau = tau.map(|(value, tau)| budget::bent_sum(&storage, tau * factor.abs().max(1.0), *value));
+        let tau =
+            tau.map(|(value, tau)| budget::bent_sum(&storage, tau * factor.abs().max(1.0), *value, factor));
         let (output, sequence, head) = (seen.output, seen.sequence, seen.head);
         tally.take(seen, &Guess { output, sequence, head, tau: tau.collect(), value })
     })?;

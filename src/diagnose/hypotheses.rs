@@ -105,6 +105,8 @@ fn neighbour_row(of: fn(Statistic) -> Bend) -> Vec<Variant> {
     vec![
         named("of the next row", of(Statistic::RowBehind(1))),
         named("of the row before", of(Statistic::RowBehind(-1))),
+        named("of the next row, inside a sequence", of(Statistic::RowClamped(1))),
+        named("of the row before, inside a sequence", of(Statistic::RowClamped(-1))),
         named("even and odd rows exchanged", of(Statistic::RowFlipped)),
     ]
 }
@@ -145,7 +147,8 @@ fn masks(bends: &[(MaskBend, &str)]) -> Vec<Variant> {
     let mut variants = Vec::new();
     for masked in KERNELS {
         for &(mask, says) in bends {
-            let whose = if masked == Gradients::ALL { String::new() } else { format!(", of {}", masked.names()) };
+            let whose =
+                if masked == Gradients::ALL { String::new() } else { format!(", of {}", masked.names()) };
             let bend = Bend { mask, masked, ..Bend::NONE };
             variants.push(named(format!("{says}{whose}"), bend));
             for shape in SHAPES {
@@ -220,7 +223,11 @@ fn prefix_sums() -> Vec<Variant> {
     let stored = |of: Gradients| after(format!("{} stored there", of.names()), After::AtPrefixSums(of));
     let mut variants: Vec<Variant> = PRODUCTS.map(stored).into();
     variants.push(named("keys are read there", keys));
-    variants.push(Variant { detail: "keys are read, dK and dV stored there".into(), bend: keys, after: both });
+    variants.push(Variant {
+        detail: "keys are read, dK and dV stored there".into(),
+        bend: keys,
+        after: both,
+    });
     variants
 }
 
@@ -229,7 +236,8 @@ fn columns() -> Vec<Variant> {
     for left in [Left::Zero, Left::Unwritten] {
         let says = if left == Left::Zero { "left zero" } else { "not written" };
         let mut add = |of: Gradients, from: Columns, which: String| {
-            variants.push(after(format!("{} {which}, {says}", of.names()), After::Columns { of, from, left }));
+            variants
+                .push(after(format!("{} {which}, {says}", of.names()), After::Columns { of, from, left }));
         };
         add(Gradients::DV, Columns::OfKeys, "beyond d_qk".into());
         for of in [Gradients::DK, Gradients::DQ] {
@@ -403,22 +411,34 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         variants: || [scales(Scale::Default), scales(Scale::OfValues)].concat(),
     },
     Hypothesis {
-        name: "causal-off-by-one",
+        name: "window-left-dropped",
         class: "WINDOW",
-        says: "a query sees one key more, or one less, ahead",
-        variants: || masks(&[(MaskBend::Right(1), "one more"), (MaskBend::Right(-1), "one less")]),
+        says: "a window's left bound is ignored",
+        variants: || masks(&[(MaskBend::LeftDropped, "ignored")]),
     },
     Hypothesis {
         name: "mask-in-other-corner",
         class: "SQ!=SK",
         says: "the mask is aligned to the other corner",
-        variants: || masks(&[(MaskBend::OtherCorner, "aligned there")]),
+        variants: || {
+            masks(&[
+                (MaskBend::ToTopLeft, "to the top left"),
+                (MaskBend::ToBottomRight, "to the bottom right"),
+            ])
+        },
     },
     Hypothesis {
-        name: "window-left-dropped",
+        name: "causal-off-by-one",
         class: "WINDOW",
-        says: "a window's left bound is ignored",
-        variants: || masks(&[(MaskBend::LeftDropped, "ignored")]),
+        says: "a query sees one key more, or one less, ahead",
+        variants: || {
+            masks(&[
+                (MaskBend::Right(1), "one more"),
+                (MaskBend::Right(-1), "one less"),
+                (MaskBend::Causal(1), "one more, in causal masks"),
+                (MaskBend::Causal(-1), "one less, in causal masks"),
+            ])
+        },
     },
     Hypothesis {
         name: "window-right-dropped",
@@ -454,7 +474,9 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         name: "tiles-overwritten",
         class: "TAIL",
         says: "a sum over tiles holds one tile only",
-        variants: || lost(&[(Dropped::AllButLast, "all but the last"), (Dropped::AllButFirst, "all but the first")]),
+        variants: || {
+            lost(&[(Dropped::AllButLast, "all but the last"), (Dropped::AllButFirst, "all but the first")])
+        },
     },
     Hypothesis {
         name: "tile-loop-short",

@@ -69,7 +69,8 @@ impl Observed {
     /// As [`check`](mod@crate::check).
     pub fn new(scenario: &Scenario, side: Side) -> Result<Option<Observed>, HarnessError> {
         let mut calls = Vec::new();
-        let show = |inputs: &Inputs, outputs: &Outputs, truth: &Truth| calls.push(Call::new(inputs, outputs, truth));
+        let show =
+            |inputs: &Inputs, outputs: &Outputs, truth: &Truth| calls.push(Call::new(inputs, outputs, truth));
         let findings = match observe(scenario, side, show)? {
             Outcome::Judged(report) => report.findings,
             Outcome::Refused(_) => Vec::new(),
@@ -91,7 +92,8 @@ impl Observed {
 impl Call {
     /// Of what a call answered, and its truth.
     pub fn new(inputs: &Inputs, outputs: &Outputs, truth: &Truth) -> Call {
-        let planes = [Judgement::Forward, Judgement::Backward].map(|judgement| truth.planes(inputs, judgement));
+        let planes =
+            [Judgement::Forward, Judgement::Backward].map(|judgement| truth.planes(inputs, judgement));
         let seen = planes.iter().flatten().map(|plane| {
             let got = plane.got(outputs);
             let poison = |&i: &usize| outputs.get(plane.output).is_poison(plane.index(outputs, i));

@@ -14,7 +14,11 @@ pub fn describe(observed: &Observed) -> Vec<String> {
             if planes.iter().all(|seen| seen.wrong == 0) {
                 continue;
             }
-            let whose = if observed.calls.len() > 1 { format!("{output} of call {call}") } else { output.to_string() };
+            let whose = if observed.calls.len() > 1 {
+                format!("{output} of call {call}")
+            } else {
+                output.to_string()
+            };
             lines.push(format!("{whose}: {}", sentence(&planes)));
         }
     }
@@ -91,9 +95,7 @@ fn another_row(wrong: &[&Seen]) -> Option<String> {
     };
     let len = first.got.len() / columns;
     let shift = (1 - len as isize..len as isize).filter(|by| *by != 0).find(|&by| {
-        rows.iter().all(|&r| {
-            r.checked_add_signed(by).is_some_and(|o| o < len && is(r, &row(&first.want, o)))
-        })
+        rows.iter().all(|&r| r.checked_add_signed(by).is_some_and(|o| o < len && is(r, &row(&first.want, o))))
     });
     if let Some(by) = shift {
         return Some(format!("wrong rows hold what the row {by:+} from them should"));
@@ -135,7 +137,8 @@ fn numbers(set: &BTreeSet<usize>) -> String {
 fn rows(wrong: &[&Seen]) -> Option<String> {
     let of = |seen: &Seen, i: usize| i / seen.columns;
     let len = |seen: &Seen| seen.got.len() / seen.columns;
-    let every = |test: &dyn Fn(&Seen, usize) -> bool| elements(wrong).all(|(seen, i)| test(seen, of(seen, i)));
+    let every =
+        |test: &dyn Fn(&Seen, usize) -> bool| elements(wrong).all(|(seen, i)| test(seen, of(seen, i)));
     let total: usize = wrong.iter().map(|seen| len(seen)).sum();
     let bad: BTreeSet<(usize, usize, usize)> =
         elements(wrong).map(|(seen, i)| (seen.sequence, seen.head, of(seen, i))).collect();

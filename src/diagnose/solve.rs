@@ -74,7 +74,12 @@ impl<'a> Bent<'a> {
                 let rows = first..(first + ROWS).min(m);
                 let pairs = self.pairs(&operands, &sight, sequence, at, rows.clone());
                 let block = |columns: usize| rows.start * columns..rows.end * columns;
-                dq.rows(rows.start, &pairs.ds, |j| self.has(Output::Dq, &pairs, j, &operands, at), &operands.k);
+                dq.rows(
+                    rows.start,
+                    &pairs.ds,
+                    |j| self.has(Output::Dq, &pairs, j, &operands, at),
+                    &operands.k,
+                );
                 let q = &operands.q[at][block(d)];
                 dk.columns(&pairs.ds, |j| self.has(Output::Dk, &pairs, j, &operands, at), q);
                 let dout = &operands.dout[at][block(e)];
@@ -153,11 +158,11 @@ impl<'a> Bent<'a> {
                     Range32::Unknown => {
                         pairs.p.open(x);
                         pairs.ds.open(x);
-                    },
+                    }
                     Range32::Infinite => {
                         pairs.p.wild(x);
                         pairs.ds.wild(x);
-                    },
+                    }
                 }
             }
         }
@@ -189,15 +194,15 @@ impl<'a> Bent<'a> {
                 };
                 for (r, i) in rows.clone().enumerate() {
                     let q_norm = norm(&q[r * d..(r + 1) * d]);
-                    let keys: Vec<usize> =
-                        (0..width).filter(|&j| sight.bent(i, j) && !lost(i, j)).collect();
+                    let keys: Vec<usize> = (0..width).filter(|&j| sight.bent(i, j) && !lost(i, j)).collect();
                     let logit = |j: usize| if operands.nan[j] { f64::NAN } else { scale * s[r * width + j] };
                     let row: Vec<f64> = keys.iter().map(|&j| logit(j)).collect();
                     let dots = keys.iter().map(|&j| scale.abs() * q_norm * k_norms[j]);
                     let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     let sum: f64 = row.iter().map(|s| (s - max).exp()).sum();
                     let l = if row.is_empty() { f64::NEG_INFINITY } else { max + sum.ln() };
-                    let errors = dots.zip(&row).map(|(dot, &s)| budget::bent_score(d, dot, s, l.abs().max(max.abs())));
+                    let errors =
+                        dots.zip(&row).map(|(dot, &s)| budget::bent_score(d, dot, s, l.abs().max(max.abs())));
                     let worst = errors.fold(0.0, f64::max);
                     lse.value[i] = self.bend.stored.of(l, max, sum);
                     let size = l.abs().max(max.abs()).max(lse.value[i].abs());
@@ -365,7 +370,12 @@ impl Sum {
 
     /// Values, units and errors of the terms that `has` keeps, zeros elsewhere; rows of the sum that a
     /// term makes wild are marked.
-    fn kept(&mut self, a: &Terms, has: impl Fn(usize) -> bool, row: impl Fn(usize) -> usize) -> [Vec<f64>; 3] {
+    fn kept(
+        &mut self,
+        a: &Terms,
+        has: impl Fn(usize) -> bool,
+        row: impl Fn(usize) -> usize,
+    ) -> [Vec<f64>; 3] {
         let mut kept = [vec![0.0; a.value.len()], vec![0.0; a.value.len()], vec![0.0; a.value.len()]];
         for at in (0..a.value.len()).filter(|&at| has(at)) {
             if a.value[at].is_nan() {
@@ -391,6 +401,7 @@ impl Sum {
         let errors = [s * s * self.squares[at], s * self.worst[at], s * self.linear[at]];
         let tau = budget::bent_tau(storage, y, errors, natural);
         let open = y.abs() + tau >= storage.overflow || tau.is_nan();
+        let open = open || budget::bent_overflows(storage, self.worst[at]);
         (storage.dtype.round(y), if open { f64::INFINITY } else { tau })
     }
 }

@@ -60,12 +60,13 @@ pub fn read(own: &Grid, bend: Statistic, inputs: &Inputs) -> Grid {
         Statistic::Own => own.clone(),
         Statistic::Times(factor) => Grid::new(case, |s, h, i| factor * own.at(s, h, i)),
         // Behind the last row a tile is filled with zeros.
-        Statistic::RowFlipped => {
-            Grid::new(case, |s, h, i| own.rows(s, h).get(i ^ 1).copied().unwrap_or(0.0))
-        }
+        Statistic::RowFlipped => Grid::new(case, |s, h, i| own.rows(s, h).get(i ^ 1).copied().unwrap_or(0.0)),
         Statistic::RowBehind(by) => {
             let stored = Stored::new(own, inputs);
             Grid::new(case, |s, h, i| stored.at(inputs.q_spans[s].row + i, by, h))
+        }
+        Statistic::RowClamped(by) => {
+            Grid::new(case, |s, h, i| own.at(s, h, i.saturating_add_signed(by).min(own.rows(s, h).len() - 1)))
         }
         Statistic::FirstTile(tile) => Grid::new(case, |s, h, i| own.at(s, h, i % tile)),
         Statistic::Sequence(by) => {

@@ -202,10 +202,11 @@ pub fn bent_d_score(columns: usize, p: f64, difference: f64, dot: f64, e_p: f64)
 }
 
 /// How far an output may be from a hypothesis: `roundings` of its operand, squared and at their worst,
-/// `linear` the fp32-level errors, `natural` data whose roundings are independent. Both are rounded, the
-/// output and the hypothesis.
+/// `linear` the fp32-level errors, `natural` data whose roundings are independent. The hypothesis' operands
+/// and values are rounded as the output's are, and where an error moves one over a tie the two are twice a
+/// rounding apart.
 pub fn bent_tau(storage: &Storage, y: f64, [squares, worst, linear]: [f64; 3], natural: bool) -> f64 {
-    let rho = if natural { worst.min(TAIL * squares.sqrt()) } else { worst };
+    let rho = if natural { (2.0 * worst).min(TAIL * squares.sqrt()) } else { 2.0 * worst };
     let before = rho + linear + 4.0 * STEP * y.abs();
     before + 2.0 * storage.u * (y.abs() + before) + 2.0 * storage.eta + TINY
 }
@@ -215,10 +216,15 @@ pub fn bent_lse(e_score: f64, l: f64, n: usize) -> f64 {
     e_score + (n + 8) as f64 * STEP + 4.0 * STEP * l.abs()
 }
 
-/// How far `got` may be from `want` where what is added to a right value of bound `tau` was itself read
-/// from storage, `added` in size.
-pub fn bent_sum(storage: &Storage, tau: f64, added: f64) -> f64 {
-    tau + 4.0 * storage.u * added.abs() + storage.eta
+/// How far a sum may be from a hypothesis where what is added to a right value of bound `tau` was itself
+/// read from storage: `added` in size, and multiplied by `factor` since.
+pub fn bent_sum(storage: &Storage, tau: f64, added: f64, factor: f64) -> f64 {
+    tau + 4.0 * storage.u * added.abs() + storage.eta * (1.0 + 2.0 * factor.abs())
+}
+
+/// May an fp32 accumulator leave its range? `worst` is at least `u` times the sum of its products' sizes.
+pub fn bent_overflows(storage: &Storage, worst: f64) -> bool {
+    worst >= storage.u * f64::from(f32::MAX)
 }
 
 /// What an fp32 value of this size, off by up to `error`, comes out as: a number, perhaps one, or none.

@@ -10,7 +10,7 @@ pub(super) fn head(view: &View, head: usize, outputs: &mut Outputs) {
     let (d, e) = (view.d, view.e);
     for rows in tiles(view.queries.len) {
         let q = view.query_rows(&view.inputs.q, &rows, head);
-        let mut softmax = Softmax::new(rows.len(), e);
+        let mut softmax = Softmax::new(rows.len(), e, view.is(Fault::SoftmaxWithoutMax));
         for keys in tiles(view.n).filter(|keys| !tile_is_empty(&visible, &rows, keys)) {
             let mut s = vec![0.0; rows.len() * keys.len()];
             let k = &view.k[keys.start * d..keys.end * d];
@@ -32,15 +32,18 @@ pub(super) fn head(view: &View, head: usize, outputs: &mut Outputs) {
 /// Running maximum (base 2), row sum and unnormalised O of a tile of rows.
 struct Softmax {
     columns: usize,
+    /// A bug: exponentials are not relative to the maximum.
+    absolute: bool,
     max: Vec<f32>,
     sum: Vec<f32>,
     acc: Vec<f32>,
 }
 
 impl Softmax {
-    fn new(rows: usize, columns: usize) -> Self {
+    fn new(rows: usize, columns: usize, absolute: bool) -> Self {
         Softmax {
             columns,
+            absolute,
             max: vec![f32::NEG_INFINITY; rows],
             sum: vec![0.0; rows],
             acc: vec![0.0; rows * columns],
@@ -51,6 +54,7 @@ impl Softmax {
     /// rescales what was there.
     fn row(&mut self, r: usize, logits: &mut [f32], round: impl Fn(f32) -> f32) {
         let max = logits.iter().copied().fold(self.max[r], f32::max);
+        let max = if self.absolute && max > f32::NEG_INFINITY { 0.0 } else { max };
         if max == f32::NEG_INFINITY {
             logits.fill(0.0);
             return;
@@ -75,6 +79,7 @@ fn store(view: &View, head: usize, rows: std::ops::Range<usize>, softmax: &Softm
             true => (0.0, f32::NEG_INFINITY),
             false => (1.0 / sum, (max + sum.log2()) * std::f32::consts::LN_2),
         };
+        let lse = if view.is(Fault::LseBase2) { lse * super::LOG2_E } else { lse };
         let row = view.queries.row + i;
         let at = outputs.lse.index(row, head, 0) as isize;
         outputs.lse.set(at, lse.into());
