@@ -13,6 +13,7 @@ use crate::oracle::budget;
 
 pub mod after;
 pub mod bent;
+pub mod explain;
 pub mod fit;
 pub mod hypotheses;
 mod memory;
@@ -22,10 +23,12 @@ pub mod score;
 mod sight;
 pub mod solve;
 mod statistics;
+pub mod told;
 
 use fit::{Fit, Half};
 use hypotheses::{HYPOTHESES, Hypothesis, Variant};
 pub use observed::Observed;
+pub use told::{Told, tell};
 
 /// What is the matter.
 #[derive(Debug)]

@@ -221,11 +221,11 @@ fn store_dq(view: &View, head: usize, outputs: &mut Outputs, workspace: &[f32]) 
         scale *= 1.0625;
     }
     for i in 0..view.queries.len {
-        let at = outputs.dq.index(view.queries.row + i, head, 0);
+        let row = view.queries.row + i;
+        let at = outputs.dq.index(row, head, 0);
+        let to = if view.is(Fault::RowWraps) { outputs.dq.index(row % 256, head, 0) } else { at };
         for (c, x) in workspace[at..at + view.d].iter().enumerate() {
-            let index = at + c;
-            let index = if view.is(Fault::IndexWraps) { index % (1 << 16) } else { index };
-            outputs.dq.set(index as isize, f64::from(x * scale));
+            outputs.dq.set((to + c) as isize, f64::from(x * scale));
         }
     }
 }

@@ -74,8 +74,8 @@ faults! {
         "a later call runs with the lengths of the first where it has as many sequences";
     DvThroughBf16 "dv-through-bf16" "DTYPE" "[1] f16"
         "dV passes through bf16 on its way to f16";
-    IndexWraps "dq-index-16-bit" "INT-OVF" "[1025]"
-        "the index of an element of dQ wraps at 65536";
+    RowWraps "dq-row-8-bit" "INT-OVF" "[257]"
+        "the storage row of dQ is an 8-bit number";
     DoutStrideOfQ "dout-stride-of-q" "STRIDE" "[2] d8/64"
         "the backward reads dO by the strides of Q";
     DeltaBufferShort "delta-buffer-short" "WS-SIZE" "[1,1]"
