@@ -352,3 +352,87 @@ pub fn slope(capped: f64, error: f64, cap: f64) -> f64 {
 pub fn sloped(e_ds: f64, ds: f64, slope: f64, e_slope: f64) -> f64 {
     e_ds * (slope + e_slope) + ds.abs() * (e_slope + STEP)
 }
+
+// Of the diagnosis. A hypothesis is a kernel of its own, which makes the same roundings as a right one, of
+// operands that the fault may have made much larger. What is allowed for them is what the backward of any
+// backend is allowed: each rounding of an operand at most `u` of it, and independent of the others; where
+// values repeat, at its worst. They are not applied a second time, as the judgement of a right kernel
+// does: a fault is large beside them, or it is not named.
+
+/// The least share of the error, over the elements that are wrong, that a hypothesis must explain. What a
+/// right hypothesis leaves there is roundings: of an element that is only just beyond its bound, a root
+/// mean square of 0.3 of it at most (a rounding to nearest of the output is one that is uniform, of
+/// deviation `1/sqrt(3)`, in a bound that holds an operand's as well), so a tenth of the squares.
+pub const LEAST_SHARE: f64 = 0.9;
+
+/// A factor is a number that is fitted, so it needs more wrong elements than one to speak for it.
+pub const LEAST_FITTED: usize = 8;
+
+/// Two shares that differ by less are alike: the residue is roundings.
+pub const SHARE_STEP: f64 = 0.01;
+
+/// Two fits of a factor, over different elements, are the same where they are this near, relatively: some
+/// roundings of the storage dtype.
+pub const FACTOR_STEP: f64 = 0.02;
+
+/// The error of a logit of a hypothesis: `dot` bounds `c |q| |k|`.
+pub fn bent_score(d: usize, dot: f64, s: f64, l: f64) -> f64 {
+    accumulation(d) * dot + STEP * (3.0 * s.abs() + 2.0 * l.abs() + 4.0)
+}
+
+/// The relative error of an exponential whose argument is off by `e`.
+pub fn bent_exponential(e: f64) -> f64 {
+    e.exp_m1()
+}
+
+/// fp32-level error of P (dP - delta) of a hypothesis, `dot` bounding `|dO| |v|` and `|dO| |O|`.
+pub fn bent_d_score(columns: usize, p: f64, difference: f64, dot: f64, e_p: f64) -> f64 {
+    let inner = (accumulation(columns) + columns as f64 * STEP + 2.0 * STEP) * dot;
+    (1.0 + e_p) * p * inner + (e_p + 4.0 * STEP) * (p * difference).abs()
+}
+
+/// How far an output may be from a hypothesis: `roundings` of its operand, squared and at their worst,
+/// `linear` the fp32-level errors, `natural` data whose roundings are independent. The hypothesis' operands
+/// and values are rounded as the output's are, and where an error moves one over a tie the two are twice a
+/// rounding apart.
+pub fn bent_tau(storage: &Storage, y: f64, [squares, worst, linear]: [f64; 3], natural: bool) -> f64 {
+    let rho = if natural { (2.0 * worst).min(TAIL * squares.sqrt()) } else { 2.0 * worst };
+    let before = rho + linear + 4.0 * STEP * y.abs();
+    before + 2.0 * storage.u * (y.abs() + before) + 2.0 * storage.eta + TINY
+}
+
+/// How far an LSE may be from a hypothesis over `n` keys, the largest error of whose logits is `e_score`.
+pub fn bent_lse(e_score: f64, l: f64, n: usize) -> f64 {
+    e_score + (n + 8) as f64 * STEP + 4.0 * STEP * l.abs()
+}
+
+/// How far a sum may be from a hypothesis where what is added to a right value of bound `tau` was itself
+/// read from storage: `added` in size, and multiplied by `factor` since.
+pub fn bent_sum(storage: &Storage, tau: f64, added: f64, factor: f64) -> f64 {
+    tau + 4.0 * storage.u * added.abs() + storage.eta * (1.0 + 2.0 * factor.abs())
+}
+
+/// May an fp32 accumulator leave its range? `worst` is at least `u` times the sum of its products' sizes.
+pub fn bent_overflows(storage: &Storage, worst: f64) -> bool {
+    worst >= storage.u * f64::from(f32::MAX)
+}
+
+/// What an fp32 value of this size, off by up to `error`, comes out as: a number, perhaps one, or none.
+pub fn bent_range(x: f64, error: f64) -> Range32 {
+    match x.abs() {
+        x if x >= 2.0 * f64::from(f32::MAX) => Range32::Infinite,
+        x if x + error < f64::from(f32::MAX) => Range32::Finite,
+        _ => Range32::Unknown,
+    }
+}
+
+/// Whether an fp32 value is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range32 {
+    /// It is.
+    Finite,
+    /// It may be.
+    Unknown,
+    /// It is not.
+    Infinite,
+}
