@@ -39,9 +39,9 @@ fn silent(choice: &Choice, cases: u64, budget: Budget) -> Vec<(&'static str, u64
 /// What a wrong backend does to the answers of a right one.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
-    /// Adds dV of the call before, where it is as large, a hundredth of it.
+    /// A call after another of the same size is a little off in dV.
     LeaksState,
-    /// An element of O is what it found in memory plus what it computed, if that is a number.
+    /// O is a little off where memory held numbers.
     AddsToMemory,
     /// The first call of a process is wrong.
     FirstOfProcess,
@@ -124,10 +124,10 @@ impl Backend for Faulty {
             Wrong::NotLinear if case.dout.scale > 1.0 => nudge(outputs, Output::Dq, 0),
             Wrong::FirstSequence if first.is_some() && case.keys[0] == 0 => nudge(outputs, Output::O, 0),
             Wrong::Neighbours if case.sequences() > 1 => nudge(outputs, Output::Dv, 0),
-            Wrong::ReadsDeadRows => {
-                if case.kv.dead_rows().iter().any(|&row| dead(inputs.v.rows_of_head(row..row + 1, 0)[0])) {
-                    nudge(outputs, Output::Dk, 0);
-                }
+            Wrong::ReadsDeadRows
+                if case.kv.dead_rows().iter().any(|&row| dead(inputs.v.rows_of_head(row..row + 1, 0)[0])) =>
+            {
+                nudge(outputs, Output::Dk, 0)
             }
             Wrong::Gaps if case.kv.has_dead_rows() => nudge(outputs, Output::Dv, 0),
             Wrong::FullPath if case.mask == Mask::Full => nudge(outputs, Output::O, 0),
