@@ -210,6 +210,28 @@ pub fn check_both(scenario: &Scenario, [a, b]: [Side; 2]) -> Result<Both, Harnes
     })
 }
 
+/// Checks `scenario` and shows what each call answered beside the truth, for whoever asks more of the
+/// outputs than the oracles do. A call that the backend refuses or fails at is not shown.
+///
+/// # Errors
+/// As [`check`].
+pub fn observe(
+    scenario: &Scenario,
+    side: Side,
+    mut show: impl FnMut(&Inputs, &Outputs, &Truth),
+) -> Result<Outcome, HarnessError> {
+    panics_caught(|| {
+        let mut trial = Trial::begin(scenario, side, 1)?;
+        for (call, case) in scenario.calls.iter().enumerate() {
+            let inputs = Inputs::new(case);
+            if let Some((outputs, truth)) = trial.call(call, &inputs)? {
+                show(&inputs, &outputs, &truth);
+            }
+        }
+        Ok(trial.outcome())
+    })
+}
+
 fn panics_caught<T>(work: impl FnOnce() -> Result<T, HarnessError>) -> Result<T, HarnessError> {
     let result = catch_unwind(AssertUnwindSafe(work));
     result.unwrap_or_else(|panic| Err(HarnessError::Panic(panic_text(&*panic))))

@@ -10,6 +10,7 @@ use crate::backend::Choice;
 use crate::oracle::Ask;
 
 mod bench;
+mod catalogue;
 mod commands;
 mod fuzz;
 mod kernels;
@@ -47,6 +48,8 @@ pub enum Command {
     Shrink(Check),
     /// Plant bugs in the project's kernels, one at a time, and see whether a campaign finds each.
     Mutants(Mutants),
+    /// Find and diagnose every planted fault, and print docs/FAULTS.md.
+    Catalogue(Catalogue),
     /// Compile the project's kernels for GPUs, whether one is here or not, and print what they take of it.
     Kernels(Kernels),
     /// Time the project's kernels on the GPU.
@@ -196,6 +199,24 @@ pub struct Mutants {
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
+}
+
+/// `catalogue`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 each was found; 1 one was not; 2 a fault of thd-fuzz itself.")]
+pub struct Catalogue {
+    /// Seed of the campaigns.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Most cases for each fault.
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub cases: u64,
+    /// Diagnose this many random failing cases of each fault, and count the names that they get.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub score: u64,
+    /// The fault or mutant of this name alone; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
 }
 
 /// `kernels`.

@@ -19,11 +19,13 @@
 //! | [`backend`] | whatever computes the outputs; the table of them |
 //! | [`oracle`] | questions asked of the outputs, with bounds; all tolerances in [`oracle::budget`] |
 //! | [`check`](mod@check) | runs a scenario on a backend, or on two, and asks the oracles |
+//! | [`diagnose`](mod@diagnose) | what would make the outputs wrong in just this way, and what of a case matters |
 //! | [`shrink`](mod@shrink) | the smallest scenario that still answers a predicate |
 //! | [`mutate`](mod@mutate) | a scenario changed a little, or crossed with another |
 //! | [`campaign`], [`stats`] | generated scenarios until the time is up; what was seen |
 //! | [`corpus`] | saved cases |
 //! | [`mutants`] | the kernels with one bug each, and whether a campaign finds it |
+//! | [`catalogue`](mod@catalogue) | every planted fault: found, shrunk, diagnosed |
 //! | [`report`], [`cli`] | text and JSON; the command line |
 //! | [`libfuzzer`] | the cargo-fuzz target, without libFuzzer |
 //!
@@ -53,10 +55,12 @@ pub mod axes;
 pub mod backend;
 pub mod campaign;
 pub mod case;
+pub mod catalogue;
 pub mod check;
 pub mod cli;
 pub mod contract;
 pub mod corpus;
+pub mod diagnose;
 pub mod generate;
 pub mod inputs;
 pub mod libfuzzer;

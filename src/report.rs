@@ -1,5 +1,6 @@
 //! Findings and tables as text: rendering only.
 
+pub mod catalogue;
 pub mod json;
 pub mod kernels;
 pub mod mutants;

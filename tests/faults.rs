@@ -25,7 +25,7 @@ const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000, softmax:
 /// A shrink keeps the identity of the finding that it starts from, the first output in which the
 /// fault shows; where another output is the first, another case is the smallest. And it stops where no
 /// single step leads on, even if a simpler case lies two steps away.
-const OTHER_ENDS: [(&str, &str, &str); 7] = [
+const OTHER_ENDS: [(&str, &str, &str); 11] = [
     ("lse-transposed", "[2]x[1] h2", "found in dV: with a single key dS, dQ and dK are 0 whatever P is"),
     ("scale-of-padded-d", "[1] d8", "found in dV: with a single key dS, dQ and dK are 0 whatever P is"),
     ("gqa-last-head-only", "[2] h2/1", "found in dK, which is 0 for a single key"),
@@ -33,6 +33,14 @@ const OTHER_ENDS: [(&str, &str, &str); 7] = [
     ("window-left-dropped", "[1] window(-1,*)", "two steps away: one token less and a bound below 0"),
     ("br-as-tl", "[2]x[1] causal-br", "two steps away: a query less and a key more"),
     ("dv-width-of-dk", "[1] d8/64", "two steps away: both dims are others"),
+    ("kv-tail-unmasked", "[3] f16 data=logits(5)", "an LSE below -11 by chance, with no offset"),
+    (
+        "kv-tail-unmasked",
+        "[1] d8 data=logits(10)+head-scale(2) keys=3 seed=9238064717833510824",
+        "the same in bf16, whose range takes an LSE below -88: of few seeds",
+    ),
+    ("scale-cached", "[]; [1] d8", "found in the LSE, which shows the scale of a single key's logit"),
+    ("delta-buffer-short", "[1] lead-q=1", "two steps away: another sequence in the place of the dead row"),
 ];
 
 fn planted() -> impl Iterator<Item = (&'static Descriptor, &'static FaultInfo)> {

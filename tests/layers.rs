@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 type Layer = (&'static str, &'static [&'static str]);
 
 #[rustfmt::skip]
-const LAYERS: [Layer; 22] = [
+const LAYERS: [Layer; 24] = [
     ("tensor",        &[]),
     ("case",          &["tensor"]),
     ("contract",      &[]),
@@ -26,14 +26,16 @@ const LAYERS: [Layer; 22] = [
     ("check",         &["backend", "case", "contract", "inputs", "oracle", "outputs"]),
     ("generate",      &["case", "tensor"]),
     ("axes",          &["case", "tensor"]),
+    ("diagnose",      &["backend", "case", "check", "generate", "inputs", "linalg", "oracle", "outputs", "reference", "tensor"]),
     ("shrink",        &["case", "tensor"]),
     ("mutate",        &["case", "generate", "shrink"]),
     ("stats",         &["case", "check", "oracle", "outputs"]),
     ("campaign",      &["backend", "case", "check", "generate", "oracle", "shrink", "stats"]),
     ("corpus",        &["case"]),
     ("mutants",       &["backend", "campaign", "generate", "oracle"]),
-    ("report",        &["backend", "campaign", "case", "check", "mutants", "oracle", "outputs", "stats"]),
-    ("cli",           &["backend", "campaign", "case", "check", "corpus", "generate", "mutants", "oracle", "report", "stats"]),
+    ("catalogue",     &["backend", "campaign", "check", "diagnose", "generate", "mutants", "oracle"]),
+    ("report",        &["backend", "campaign", "case", "catalogue", "check", "diagnose", "mutants", "oracle", "outputs", "stats"]),
+    ("cli",           &["backend", "campaign", "case", "catalogue", "check", "corpus", "diagnose", "generate", "mutants", "oracle", "report", "stats"]),
     ("libfuzzer",     &["backend", "campaign", "case", "check", "contract", "mutate", "oracle", "report", "shrink"]),
 ];
 

@@ -5,6 +5,7 @@
 //! storage dtype, and accumulates dQ in a workspace. The harness is measured on it: silence on the
 //! right one, an alarm for each planted bug.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{Answer, Backend, Choice, OpenError, Run, RunError, Support};
@@ -23,11 +24,14 @@ use faults::Fault;
 
 /// Rows of a tile, of queries and of keys.
 const TILE: usize = 64;
+/// Kv heads that a grid of one of the bugs holds.
+const MOST_HEADS: usize = 16;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 
 /// The model, with a planted bug or without.
 pub(super) fn open(choice: &Choice) -> Result<Box<dyn Backend>, OpenError> {
-    Ok(Box::new(Model { fault: choice.fault.and_then(Fault::of), workspace: Vec::new() }))
+    let fault = choice.fault.and_then(Fault::of);
+    Ok(Box::new(Model { fault, workspace: Vec::new(), first: None }))
 }
 
 struct Model {
@@ -35,6 +39,14 @@ struct Model {
     /// fp32 accumulators of dQ, `[rows_q][h_q][d_qk]`, kept from call to call as a library keeps
     /// its workspace.
     workspace: Vec<f32>,
+    /// What bugs keep of the first call.
+    first: Option<First>,
+}
+
+/// What a library that caches plans or captures graphs may keep of the first call.
+struct First {
+    scale: f64,
+    lengths: [Vec<usize>; 2],
 }
 
 impl Backend for Model {
@@ -44,9 +56,11 @@ impl Backend for Model {
 
     fn reset(&mut self) {
         self.workspace = Vec::new();
+        self.first = None;
     }
 
     fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Answer, RunError> {
+        let inputs = &*self.as_kept(inputs);
         let case = &inputs.case;
         let mut outputs = Outputs::poisoned(case, run.poison);
         self.clear_workspace(outputs.dq.len());
@@ -62,6 +76,9 @@ impl Backend for Model {
         let mut dsink = vec![0.0; outputs.dsink.len()];
         for sequence in 0..case.sequences() {
             for kv_head in 0..case.heads.kv as usize {
+                if self.fault == Some(Fault::HeadLimit) && kv_head >= MOST_HEADS {
+                    continue;
+                }
                 let view = View::new(inputs, sequence, kv_head, self.fault);
                 backward::kv_head(&view, &mut outputs, &mut self.workspace, &mut dsink);
             }
@@ -79,6 +96,30 @@ impl Backend for Model {
 }
 
 impl Model {
+    /// The inputs with what a bug kept of the first call.
+    fn as_kept<'a>(&mut self, inputs: &'a Inputs) -> Cow<'a, Inputs> {
+        let lengths = |spans: &[Span]| spans.iter().map(|span| span.len).collect::<Vec<_>>();
+        let first = self.first.get_or_insert_with(|| First {
+            scale: inputs.case.softmax_scale(),
+            lengths: [lengths(&inputs.q_spans), lengths(&inputs.kv_spans)],
+        });
+        let mut inputs = Cow::Borrowed(inputs);
+        match self.fault {
+            Some(Fault::ScaleCached) => inputs.to_mut().case.scale = Some(first.scale),
+            Some(Fault::LengthsCaptured) if first.lengths[0].len() == inputs.q_spans.len() => {
+                let kept = inputs.to_mut();
+                for (spans, lengths) in
+                    [&mut kept.q_spans, &mut kept.kv_spans].into_iter().zip(&first.lengths)
+                {
+                    // A longer one would read its neighbour.
+                    spans.iter_mut().zip(lengths).for_each(|(span, &len)| span.len = span.len.min(len));
+                }
+            }
+            _ => {}
+        }
+        inputs
+    }
+
     fn clear_workspace(&mut self, len: usize) {
         if self.fault == Some(Fault::WorkspaceDirty) {
             self.workspace.resize(len.max(self.workspace.len()), 0.0);

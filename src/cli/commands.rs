@@ -3,11 +3,14 @@
 use std::time::Instant;
 
 use super::out::{self, Closed, settle};
-use super::{Check, Cli, Command, Format, Status, bench, fuzz, kernels, mutants, replay, stop, worker};
+use super::{
+    Check, Cli, Command, Format, Status, bench, catalogue, fuzz, kernels, mutants, replay, stop, worker,
+};
 use crate::backend::BACKENDS;
 use crate::campaign::{self, ShrinkOutcome, Summary};
 use crate::case::Scenario;
 use crate::check::{Outcome, Side, check_asking};
+use crate::diagnose;
 use crate::report::{json, terminal};
 
 /// Runs a command. A closed standard output ends it quietly, with the status of what was found.
@@ -22,6 +25,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Status> {
         Command::Shrink(args) => shrink_one(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Mutants(args) => mutants::run(&args),
+        Command::Catalogue(args) => catalogue::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Worker(args) => worker::serve(&args),
@@ -87,7 +91,8 @@ fn shrink_one(args: &Check) -> anyhow::Result<Status> {
         ShrinkOutcome::Found(found) => {
             summary.stats.cases = 1;
             summary.stats.failing = 1;
-            (terminal::found(&found, &choice), Some(found))
+            let told = diagnose::tell(&choice, &found.original, &found.minimal)?;
+            (terminal::found(&found, told.as_ref(), &choice), Some((found, told)))
         }
         ShrinkOutcome::Passes => {
             summary.stats.cases = 1;
@@ -103,7 +108,7 @@ fn shrink_one(args: &Check) -> anyhow::Result<Status> {
     let lines = match args.format {
         Format::Human => vec![text],
         Format::Json => {
-            let finding = found.iter().map(|found| json::finding(found, &choice));
+            let finding = found.iter().map(|(found, told)| json::finding(found, told.as_ref(), &choice));
             let last = json::summary(&summary, found.iter().count(), None, &choice);
             finding.chain([last]).collect()
         }

@@ -10,6 +10,7 @@ use crate::backend::Choice;
 use crate::campaign::{self, Event, Found};
 use crate::case::Scenario;
 use crate::corpus::{self, Entry, FoundBy, SaveError};
+use crate::diagnose;
 use crate::generate;
 use crate::oracle::Finding;
 use crate::report::{json, terminal};
@@ -86,7 +87,15 @@ impl Teller<'_> {
 
     fn found(&mut self, found: &Found) {
         let json = self.args.format == Format::Json;
-        let text = if json { json::finding(found, self.choice) } else { terminal::found(found, self.choice) };
+        let told = diagnose::tell(self.choice, &found.original, &found.minimal).unwrap_or_else(|error| {
+            self.progress.warn(&error.to_string());
+            self.status = Status::Fault;
+            None
+        });
+        let text = match json {
+            true => json::finding(found, told.as_ref(), self.choice),
+            false => terminal::found(found, told.as_ref(), self.choice),
+        };
         self.print(&text);
         match self.save(&found.minimal, &found.original, &found.lead) {
             Ok(path) => {

@@ -212,12 +212,15 @@ pub fn lse_in_dq(e_lse: f64, dq: f64) -> f64 {
 
 /// Rounding error of a sum of independent roundings: at most its worst case, at most `TAIL`
 /// root-sum-squares plus what repeated roundings add.
+#[inline(always)]
 pub fn roundings(worst: f64, squares: f64, repeated: f64) -> f64 {
-    worst.min(TAIL * squares.sqrt() + REPEATED * repeated.abs())
+    let likely = TAIL * squares.sqrt() + REPEATED * repeated.abs();
+    if worst < likely { worst } else { likely }
 }
 
 /// fp32 error of the last steps of an output: scaling, division, conversion; and what flushes of
 /// subnormals lose in its sum, `terms` being the number of terms times the largest right factor of one.
+#[inline(always)]
 pub fn last_steps(y: f64, terms: f64) -> f64 {
     4.0 * STEP * y.abs() + TINY * (1.0 + FLUSHES * terms)
 }
@@ -225,6 +228,21 @@ pub fn last_steps(y: f64, terms: f64) -> f64 {
 /// A term may lose a flushed operand in the backend, another in the reference's own f32 sums, and its
 /// rounding may go either way there.
 const FLUSHES: f64 = 4.0;
+
+/// Operands of which none is larger than so many least normal numbers are subnormals for the most part.
+const SUBNORMAL_AS_A_WHOLE: f64 = 1024.0;
+
+/// Is an operand of such elements made of subnormals?
+pub fn is_subnormal(storage: &Storage, largest: f64) -> bool {
+    largest < SUBNORMAL_AS_A_WHOLE * storage.dtype.min_normal()
+}
+
+/// What a tensor core's sum of `n` terms loses where operands are subnormal: it aligns products by the exponents
+/// of their operands, which is that of the least normal number for all subnormals (an H200 does so). `left` and
+/// `right` are the largest factors beside a subnormal one on the other side; 0 where there is none.
+pub fn alignment(storage: &Storage, n: usize, left: f64, right: f64) -> f64 {
+    n as f64 * STEP * storage.dtype.min_normal() * (left + right)
+}
 
 /// A square below this is left out of f32 sums, and its root is taken for an fp32-level error instead:
 /// the worst case in the place of the square, where both are nothing beside what is large.
@@ -252,8 +270,10 @@ pub const IN_F32: f64 = 1.0 + 1.0 / 1024.0;
 
 /// The bound of one output element: `noise` is its error before the output is rounded to the nearest.
 /// Infinite where the output may overflow.
+#[inline(always)]
 pub fn tau(storage: &Storage, grid: Grid, y: f64, noise: f64) -> f64 {
     let tau = noise + grid.half_step(y.abs() + noise);
+    // A NaN is below nothing.
     if y.abs() + tau < storage.overflow { tau } else { f64::INFINITY }
 }
 
@@ -272,9 +292,9 @@ pub const LEAST_SAMPLE: usize = 256;
 /// Of so many elements one must be distinct: values that repeat round alike.
 pub const REPEATS_AT_MOST: usize = 4;
 
-/// Noise beside a rounding below which an element says something about roundings: a fifth of the standard
-/// deviation of a rounding.
-const NOISE_SHARE: f64 = 0.2;
+/// Noise beside a rounding, in units of the rounding's standard deviation, below which an element says something
+/// about roundings. What the noise may add to a sum is allowed for besides.
+const NOISE_SHARE: f64 = 0.6;
 
 /// Is what is left of an element its own rounding? `half` is half a step at its value; subnormals, whose
 /// steps are alike, are left out.
@@ -295,14 +315,15 @@ pub fn without_last_bits(x: f64) -> u64 {
     x.to_bits() >> 20
 }
 
-/// Terms of equal size below which a sum's rounding is no sample of many: a product of two short
-/// significands, say, has few values to round.
+/// Terms of equal size below which a sum's rounding is no sample of many: a product of two short significands,
+/// say, has few values to round. The sizes of `n` equal roundings add up to `sqrt(n)` times the root of their squares.
 const LEAST_TERMS: f64 = 8.0;
 
-/// Do few terms make up a sum? `sizes` is the sum of their roundings' sizes, `squares` that of the squares.
+/// Do few terms make up a sum? `rho` bounds its roundings, at most by their sizes added up, and `squares` is the sum of
+/// their squares.
 #[inline(always)]
-pub fn are_few_terms(sizes: f64, squares: f64) -> bool {
-    let many = sizes * sizes >= LEAST_TERMS * squares;
+pub fn are_few_terms(rho: f64, squares: f64) -> bool {
+    let many = rho * rho >= LEAST_TERMS * squares;
     !many
 }
 
@@ -330,6 +351,90 @@ pub fn slope(capped: f64, error: f64, cap: f64) -> f64 {
 /// What the cap's slope makes of an error of dS.
 pub fn sloped(e_ds: f64, ds: f64, slope: f64, e_slope: f64) -> f64 {
     e_ds * (slope + e_slope) + ds.abs() * (e_slope + STEP)
+}
+
+// Of the diagnosis. A hypothesis is a kernel of its own, which makes the same roundings as a right one, of
+// operands that the fault may have made much larger. What is allowed for them is what the backward of any
+// backend is allowed: each rounding of an operand at most `u` of it, and independent of the others; where
+// values repeat, at its worst. They are not applied a second time, as the judgement of a right kernel
+// does: a fault is large beside them, or it is not named.
+
+/// The least share of the error, over the elements that are wrong, that a hypothesis must explain. What a
+/// right hypothesis leaves there is roundings: of an element that is only just beyond its bound, a root
+/// mean square of 0.3 of it at most (a rounding to nearest of the output is one that is uniform, of
+/// deviation `1/sqrt(3)`, in a bound that holds an operand's as well), so a tenth of the squares.
+pub const LEAST_SHARE: f64 = 0.9;
+
+/// A factor is a number that is fitted, so it needs more wrong elements than one to speak for it.
+pub const LEAST_FITTED: usize = 8;
+
+/// Two shares that differ by less are alike: the residue is roundings.
+pub const SHARE_STEP: f64 = 0.01;
+
+/// Two fits of a factor, over different elements, are the same where they are this near, relatively: some
+/// roundings of the storage dtype.
+pub const FACTOR_STEP: f64 = 0.02;
+
+/// The error of a logit of a hypothesis: `dot` bounds `c |q| |k|`.
+pub fn bent_score(d: usize, dot: f64, s: f64, l: f64) -> f64 {
+    accumulation(d) * dot + STEP * (3.0 * s.abs() + 2.0 * l.abs() + 4.0)
+}
+
+/// The relative error of an exponential whose argument is off by `e`.
+pub fn bent_exponential(e: f64) -> f64 {
+    e.exp_m1()
+}
+
+/// fp32-level error of P (dP - delta) of a hypothesis, `dot` bounding `|dO| |v|` and `|dO| |O|`.
+pub fn bent_d_score(columns: usize, p: f64, difference: f64, dot: f64, e_p: f64) -> f64 {
+    let inner = (accumulation(columns) + columns as f64 * STEP + 2.0 * STEP) * dot;
+    (1.0 + e_p) * p * inner + (e_p + 4.0 * STEP) * (p * difference).abs()
+}
+
+/// How far an output may be from a hypothesis: `roundings` of its operand, squared and at their worst,
+/// `linear` the fp32-level errors, `natural` data whose roundings are independent. The hypothesis' operands
+/// and values are rounded as the output's are, and where an error moves one over a tie the two are twice a
+/// rounding apart.
+pub fn bent_tau(storage: &Storage, y: f64, [squares, worst, linear]: [f64; 3], natural: bool) -> f64 {
+    let rho = if natural { (2.0 * worst).min(TAIL * squares.sqrt()) } else { 2.0 * worst };
+    let before = rho + linear + 4.0 * STEP * y.abs();
+    before + 2.0 * storage.u * (y.abs() + before) + 2.0 * storage.eta + TINY
+}
+
+/// How far an LSE may be from a hypothesis over `n` keys, the largest error of whose logits is `e_score`.
+pub fn bent_lse(e_score: f64, l: f64, n: usize) -> f64 {
+    e_score + (n + 8) as f64 * STEP + 4.0 * STEP * l.abs()
+}
+
+/// How far a sum may be from a hypothesis where what is added to a right value of bound `tau` was itself
+/// read from storage: `added` in size, and multiplied by `factor` since.
+pub fn bent_sum(storage: &Storage, tau: f64, added: f64, factor: f64) -> f64 {
+    tau + 4.0 * storage.u * added.abs() + storage.eta * (1.0 + 2.0 * factor.abs())
+}
+
+/// May an fp32 accumulator leave its range? `worst` is at least `u` times the sum of its products' sizes.
+pub fn bent_overflows(storage: &Storage, worst: f64) -> bool {
+    worst >= storage.u * f64::from(f32::MAX)
+}
+
+/// What an fp32 value of this size, off by up to `error`, comes out as: a number, perhaps one, or none.
+pub fn bent_range(x: f64, error: f64) -> Range32 {
+    match x.abs() {
+        x if x >= 2.0 * f64::from(f32::MAX) => Range32::Infinite,
+        x if x + error < f64::from(f32::MAX) => Range32::Finite,
+        _ => Range32::Unknown,
+    }
+}
+
+/// Whether an fp32 value is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range32 {
+    /// It is.
+    Finite,
+    /// It may be.
+    Unknown,
+    /// It is not.
+    Infinite,
 }
 
 /// Spread of a row's logits, in nats, up to which nothing in a backward leaves the normal fp32 values: the

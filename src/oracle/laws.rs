@@ -16,9 +16,9 @@
 use std::collections::BTreeMap;
 
 use super::budget::{self, REPEATED, Storage, TAIL};
-use super::products::{Bounded, Element, Product};
+use super::products::{Bounded, Elements};
 use super::truth::walk::Shared;
-use super::truth::{GradientProducts, Gradients, UnitTruth};
+use super::truth::{GradientElements, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
 use crate::case::{Case, Sink};
 use crate::outputs::Output;
@@ -114,15 +114,15 @@ impl LawSums {
         self,
         storage: &Storage,
         unit: &Unit,
-        chain: (&GradientProducts, &Gradients),
-        o: (&[Product], &[Bounded]),
+        chain: (&GradientElements, &Gradients),
+        o: (&[Elements], &[Bounded]),
     ) -> LawBudget {
         let c = unit.scale.abs();
         let delta = |column: usize| {
             c * (TAIL * self.delta_squares[column].sqrt() + REPEATED * self.delta_repeated[column].abs())
         };
-        let dv_tolerance = self.column_sums(storage, (&chain.0.dv, &chain.1.dv), |_| 0.0);
-        let dk_sums = self.column_sums(storage, (&chain.0.dk, &chain.1.dk), delta);
+        let dv_tolerance = self.column_sums(storage, (&chain.0.dv, &chain.1.dv), unit.e, |_| 0.0);
+        let dk_sums = self.column_sums(storage, (&chain.0.dk, &chain.1.dk), unit.d, delta);
         LawBudget {
             dv_sums: self.dout.iter().copied().zip(dv_tolerance).collect(),
             dk_sums,
@@ -135,20 +135,22 @@ impl LawSums {
     fn column_sums(
         &self,
         storage: &Storage,
-        (product, bounded): (&Product, &Bounded),
+        (elements, bounded): (&Elements, &Bounded),
+        columns: usize,
         extra: impl Fn(usize) -> f64,
     ) -> Vec<f64> {
-        let columns = product.columns();
         let mut sums = vec![ColumnSum::default(); columns];
-        for row in 0..product.rows() {
-            let taus = &bounded.tau[row * columns..];
-            for ((element, tau), sum) in product.row(storage, row).zip(taus).zip(&mut sums) {
-                sum.worst += tau;
-                sum.squares += element.squares;
-                sum.output += (storage.u * element.value).powi(2);
-                sum.repeated += element.rounded - element.value;
-                sum.stored += storage.dtype.round(element.rounded) - element.rounded;
-                sum.fp32 += element.lambda + storage.eta;
+        for (i, tau) in bounded.tau.iter().enumerate() {
+            sums[i % columns].worst += tau;
+        }
+        if self.natural {
+            for (i, (&value, &rounded)) in elements.value.iter().zip(elements.rounded()).enumerate() {
+                let sum = &mut sums[i % columns];
+                sum.squares += elements.squares[i];
+                sum.output += (storage.u * value).powi(2);
+                sum.repeated += rounded - value;
+                sum.stored += storage.dtype.round(rounded) - rounded;
+                sum.fp32 += elements.lambda[i] + storage.eta;
             }
         }
         let tolerance = |(c, sum): (usize, &ColumnSum)| {
@@ -162,13 +164,13 @@ impl LawSums {
     }
 
     /// Law 3. Both sides share dS and its roundings: what is left is the outputs' roundings.
-    fn qk(&self, storage: &Storage, unit: &Unit, (products, chain): (&GradientProducts, &Gradients)) -> f64 {
+    fn qk(&self, storage: &Storage, unit: &Unit, (elements, chain): (&GradientElements, &Gradients)) -> f64 {
         // Nor does the forward's error of delta and LSE tell them apart, which is all of `extra`.
         let mut terms = Terms::default();
-        for (q, dq) in unit.q.iter().zip(products.dq.iter().zip(&chain.dq)) {
-            terms.add(storage, q, dq, |element| element.lambda);
+        for (q, dq) in unit.q.iter().zip(elements.dq.iter().zip(&chain.dq)) {
+            terms.add(storage, q, dq, |elements, i| elements.lambda[i]);
         }
-        terms.add(storage, &unit.k, (&products.dk, &chain.dk), |element| element.lambda);
+        terms.add(storage, &unit.k, (&elements.dk, &chain.dk), |elements, i| elements.lambda[i]);
         self.tolerance(terms.worst, terms.independent())
     }
 
@@ -177,13 +179,14 @@ impl LawSums {
         &self,
         storage: &Storage,
         unit: &Unit,
-        dv: (&Product, &Bounded),
-        (products, o): (&[Product], &[Bounded]),
+        dv: (&Elements, &Bounded),
+        (elements, o): (&[Elements], &[Bounded]),
     ) -> f64 {
         let mut terms = Terms::default();
-        terms.add(storage, &unit.v, dv, |element| element.lambda + element.extra);
-        for (dout, o) in unit.dout.iter().zip(products.iter().zip(o)) {
-            terms.add(storage, dout, o, |element| element.lambda + element.extra);
+        let fp32 = |elements: &Elements, i: usize| elements.lambda[i] + elements.extra[i];
+        terms.add(storage, &unit.v, dv, fp32);
+        for (dout, o) in unit.dout.iter().zip(elements.iter().zip(o)) {
+            terms.add(storage, dout, o, fp32);
         }
         let roundings = TAIL * budget::ROUNDINGS_OF_P * self.p_squares.sqrt()
             + REPEATED * (self.p_repeated.abs() + self.o_repeated.abs());
@@ -220,14 +223,13 @@ impl Terms {
         &mut self,
         storage: &Storage,
         known: &[f64],
-        (product, bounded): (&Product, &Bounded),
-        fp32: impl Fn(Element) -> f64,
+        (elements, bounded): (&Elements, &Bounded),
+        fp32: impl Fn(&Elements, usize) -> f64,
     ) {
-        let elements = (0..product.rows()).flat_map(|row| product.row(storage, row));
-        for ((x, tau), element) in known.iter().zip(&bounded.tau).zip(elements) {
+        for (i, ((x, tau), value)) in known.iter().zip(&bounded.tau).zip(&elements.value).enumerate() {
             self.worst += x.abs() * tau;
-            self.squares += (storage.u * element.value * x).powi(2);
-            self.fp32 += x.abs() * (fp32(element) + storage.eta);
+            self.squares += (storage.u * value * x).powi(2);
+            self.fp32 += x.abs() * (fp32(elements, i) + storage.eta);
         }
     }
 

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use multiversion::multiversion;
+
 use super::budget::{self, Storage};
 use super::rounding::Grid;
 use crate::linalg;
@@ -169,8 +171,9 @@ pub struct Product {
     right: Vec<f64>,
     /// Elements of A whose rounding is that of a subnormal, by row of the output.
     small: Vec<f64>,
-    /// The largest unit of B.
+    /// The largest unit of B, and the least.
     right_unit: f64,
+    least_right_unit: f64,
     /// Whatever else is due, already scaled.
     pub extra: Vec<f64>,
     /// The left operand of a product in f32.
@@ -194,6 +197,7 @@ impl Product {
             right: vec![0.0; columns],
             small: vec![0.0; rows],
             right_unit: 0.0,
+            least_right_unit: f64::INFINITY,
             extra: vec![0.0; len],
             scratch: Vec::new(),
         }
@@ -219,6 +223,7 @@ impl Product {
     pub fn meet(&mut self, b: &Right) {
         self.right.iter_mut().zip(&b.column_squares).for_each(|(sum, x)| *sum += x);
         self.right_unit = self.right_unit.max(b.unit);
+        self.least_right_unit = self.least_right_unit.min(b.unit);
     }
 
     /// Adds a block whose roundings are known.
@@ -322,55 +327,54 @@ impl Product {
         self.shape.unit * self.right_unit * budget::IN_F32 * f64::from(self.size[i])
     }
 
-    /// Every element of row `row` with its errors before the output is rounded, in order.
-    pub fn row<'a>(&'a self, storage: &'a Storage, row: usize) -> impl Iterator<Item = Element> + 'a {
-        let Shape { scale, accumulation, unit, loose, .. } = self.shape;
+    /// Some rows' elements with their errors before the output is rounded.
+    pub fn elements(&self, storage: &Storage, rows: Range<usize>) -> Elements {
+        let columns = self.columns();
+        let range = rows.start * columns..rows.end * columns;
+        let zeros = || vec![0.0; range.len()];
+        let (value, lambda, rho, squares) = (zeros(), zeros(), zeros(), zeros());
+        let rounded = if self.shape.loose { zeros() } else { Vec::new() };
+        let extra = self.extra[range.clone()].to_vec();
+        let mut all = Elements { value, rounded, rho, lambda, squares, extra };
+        let none = vec![0.0; columns];
+        for (row, to) in rows.zip((0..range.len()).step_by(columns.max(1))) {
+            let (at, to) = (row * columns..(row + 1) * columns, to..to + columns);
+            let sums = RowSums {
+                y: &self.y[at.clone()],
+                size: &self.size[at.clone()],
+                ties: &self.ties[at.clone()],
+                repeated: self.repeated.get(at.clone()).unwrap_or(&none),
+            };
+            let factors = self.factors(storage, row);
+            if !self.shape.loose {
+                known_row(factors, sums, &mut all.value[to.clone()], &mut all.lambda[to]);
+                continue;
+            }
+            let out = [&mut all.value, &mut all.rounded, &mut all.rho, &mut all.lambda, &mut all.squares];
+            let out = out.map(|values| &mut values[to.clone()]);
+            loose_row(*storage, factors, sums, (&self.squares[at], &self.right), out);
+        }
+        all
+    }
+
+    /// What the sums of a row are multiplied by.
+    fn factors(&self, storage: &Storage, row: usize) -> Factors {
+        let Shape { scale, accumulation, unit, terms, .. } = self.shape;
         let s = scale.abs();
-        // The sums are in units of both operands.
+        let left = if budget::is_subnormal(storage, self.least_right_unit) { unit } else { 0.0 };
+        // The f32 sums are in units of both operands.
         let unit = unit * self.right_unit;
-        let terms = s * self.shape.terms as f64 * self.right_unit;
-        let small = s * storage.eta * self.small[row] * self.right_unit;
-        let error = self.error[row];
-        let range = row * self.columns()..(row + 1) * self.columns();
-        let shifts = self.repeated.get(range.clone()).into_iter().flatten().chain(std::iter::repeat(&0.0));
-        let squares = self.squares.get(range.clone()).into_iter().flatten().chain(std::iter::repeat(&0.0));
-        let values = self.y[range.clone()].iter().zip(&self.size[range.clone()]);
-        let more = self.ties[range.clone()].iter().zip(&self.extra[range]).zip(&self.right);
-        let all = values.zip(more).zip(shifts.zip(squares));
-        all.map(move |(((&y, &size), ((&ties, &extra), &right)), (&shift, &squares))| {
-            let (exact, shift) = (scale * y, scale * unit * f64::from(shift));
-            let rounded = exact + shift;
-            let size = unit * budget::IN_F32 * f64::from(size);
-            let fp32 = s * (accumulation * size + ties) + budget::last_steps(rounded, terms);
-            let overflows = size >= f64::from(f32::MAX);
-            if !loose {
-                return Element {
-                    value: rounded,
-                    rounded,
-                    rho: 0.0,
-                    lambda: fp32,
-                    squares: 0.0,
-                    extra,
-                    overflows,
-                    few_terms: false,
-                };
-            }
-            let linear = s * (error * right).sqrt();
-            let worst = storage.u * (s * size + linear) + small;
-            let squares = s * s * unit * unit * budget::IN_F32 * f64::from(squares);
-            let rho = budget::roundings(worst, squares, shift);
-            let few_terms = budget::are_few_terms(storage.u * s * size, squares);
-            Element {
-                value: exact,
-                rounded,
-                rho,
-                lambda: fp32 + linear,
-                squares,
-                extra,
-                overflows,
-                few_terms,
-            }
-        })
+        Factors {
+            scale,
+            shift: scale * unit,
+            size: s * unit * budget::IN_F32,
+            squares: s * s * unit * unit * budget::IN_F32,
+            accumulation,
+            terms: s * terms as f64 * self.right_unit,
+            aligned: s * budget::alignment(storage, terms, left, self.right_unit),
+            small: s * storage.eta * self.small[row] * self.right_unit,
+            error: self.error[row],
+        }
     }
 
     /// Rows of the output.
@@ -378,33 +382,140 @@ impl Product {
         self.shape.output[0]
     }
 
-    /// Some rows with their bounds.
-    pub fn finish_rows(&self, storage: &Storage, grid: Grid, rows: Range<usize>, into: &mut Bounded) {
-        for element in rows.flat_map(|row| self.row(storage, row)) {
-            let noise = element.rho + element.lambda + element.extra;
-            let tau = budget::tau(storage, grid, element.value, noise);
-            let open = tau.is_nan() || element.overflows;
-            into.value.push(element.value);
-            into.tau.push(if open { f64::INFINITY } else { tau });
-            if self.shape.loose {
-                into.rounded.push(element.rounded);
-                let few = element.few_terms;
-                into.noise.push(if few { f64::INFINITY } else { element.lambda + element.extra });
-            }
-        }
-    }
-
-    /// The values with their bounds. `open(row)`: rows whose bound is infinite.
-    pub fn finish(&self, storage: &Storage, grid: Grid, open: impl Fn(usize) -> bool) -> Bounded {
-        let mut bounded = Bounded::default();
-        let len = self.y.len();
-        bounded.value.reserve(len);
-        bounded.tau.reserve(len);
-        self.finish_rows(storage, grid, 0..self.rows(), &mut bounded);
+    /// The values with their bounds, and the elements that these come from. `open(row)`: rows whose bound is
+    /// infinite.
+    pub fn finish(&self, storage: &Storage, grid: Grid, open: impl Fn(usize) -> bool) -> (Bounded, Elements) {
+        let elements = self.elements(storage, 0..self.rows());
+        let mut bounded = elements.bounded(storage, grid, self.shape.loose);
         for row in (0..self.rows()).filter(|&row| open(row)) {
             bounded.tau[row * self.columns()..(row + 1) * self.columns()].fill(f64::INFINITY);
         }
+        (bounded, elements)
+    }
+}
+
+/// One row of a product's sums.
+#[derive(Clone, Copy)]
+struct RowSums<'a> {
+    y: &'a [f64],
+    size: &'a [f32],
+    ties: &'a [f64],
+    repeated: &'a [f32],
+}
+
+/// What the sums of a row are multiplied by.
+#[derive(Clone, Copy)]
+struct Factors {
+    scale: f64,
+    shift: f64,
+    size: f64,
+    squares: f64,
+    accumulation: f64,
+    terms: f64,
+    aligned: f64,
+    small: f64,
+    error: f64,
+}
+
+impl Factors {
+    /// fp32-level error of an element; infinite where an accumulator may leave its range.
+    #[inline(always)]
+    fn fp32(&self, value: f64, size: f64, ties: f64) -> f64 {
+        let error = self.accumulation * size + self.scale.abs() * ties;
+        let error = error + budget::last_steps(value, self.terms) + self.aligned;
+        if size < self.scale.abs() * f64::from(f32::MAX) { error } else { f64::INFINITY }
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+fn known_row(factors: Factors, sums: RowSums, value: &mut [f64], lambda: &mut [f64]) {
+    let n = value.len();
+    let RowSums { y, size, ties, repeated } = sums;
+    let (y, size, ties, repeated) = (&y[..n], &size[..n], &ties[..n], &repeated[..n]);
+    let lambda = &mut lambda[..n];
+    for c in 0..n {
+        value[c] = factors.scale * y[c] + factors.shift * f64::from(repeated[c]);
+        lambda[c] = factors.fp32(value[c], factors.size * f64::from(size[c]), ties[c]);
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+fn loose_row(
+    storage: Storage,
+    factors: Factors,
+    sums: RowSums,
+    (squares, right): (&[f32], &[f64]),
+    [value, rounded, rho, lambda, out_squares]: [&mut [f64]; 5],
+) {
+    let n = value.len();
+    let RowSums { y, size, ties, repeated } = sums;
+    let (y, size, ties, repeated) = (&y[..n], &size[..n], &ties[..n], &repeated[..n]);
+    let (squares, right) = (&squares[..n], &right[..n]);
+    let (rounded, rho) = (&mut rounded[..n], &mut rho[..n]);
+    let (lambda, out_squares) = (&mut lambda[..n], &mut out_squares[..n]);
+    for c in 0..n {
+        value[c] = factors.scale * y[c];
+        let shift = factors.shift * f64::from(repeated[c]);
+        rounded[c] = value[c] + shift;
+        let size = factors.size * f64::from(size[c]);
+        let linear = factors.scale.abs() * (factors.error * right[c]).sqrt();
+        let worst = storage.u * (size + linear) + factors.small;
+        out_squares[c] = factors.squares * f64::from(squares[c]);
+        rho[c] = budget::roundings(worst, out_squares[c], shift);
+        lambda[c] = factors.fp32(rounded[c], size, ties[c]) + linear;
+    }
+}
+
+/// Elements of a product, each with its errors before the output is rounded.
+#[derive(Debug, Default)]
+pub struct Elements {
+    /// What is expected.
+    pub value: Vec<f64>,
+    /// The same with the operand's nearest roundings applied; empty where `value` has them.
+    pub rounded: Vec<f64>,
+    /// Storage-level error of the operand.
+    pub rho: Vec<f64>,
+    /// fp32-level error; infinite where an accumulator may leave its range.
+    pub lambda: Vec<f64>,
+    /// Squares of the operand's roundings.
+    pub squares: Vec<f64>,
+    /// What else is due.
+    pub extra: Vec<f64>,
+}
+
+impl Elements {
+    /// The values with the nearest roundings applied.
+    pub fn rounded(&self) -> &[f64] {
+        if self.rounded.is_empty() { &self.value } else { &self.rounded }
+    }
+
+    fn bounded(&self, storage: &Storage, grid: Grid, loose: bool) -> Bounded {
+        let mut bounded =
+            Bounded { value: self.value.clone(), tau: vec![0.0; self.value.len()], ..Bounded::default() };
+        taus(*storage, grid, self, &mut bounded.tau);
+        if loose {
+            bounded.rounded = self.rounded.clone();
+            let sums = self.lambda.iter().zip(&self.extra).zip(self.rho.iter().zip(&self.squares));
+            // A sum of few terms: its roundings' sizes are not much more than their root of squares.
+            let noise =
+                sums.map(
+                    |((lambda, extra), (rho, squares))| {
+                        if budget::are_few_terms(*rho, *squares) { f64::INFINITY } else { lambda + extra }
+                    },
+                );
+            bounded.noise = noise.collect();
+        }
         bounded
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+fn taus(storage: Storage, grid: Grid, elements: &Elements, tau: &mut [f64]) {
+    let n = tau.len();
+    let (value, rho) = (&elements.value[..n], &elements.rho[..n]);
+    let (lambda, extra) = (&elements.lambda[..n], &elements.extra[..n]);
+    for i in 0..n {
+        tau[i] = budget::tau(&storage, grid, value[i], rho[i] + lambda[i] + extra[i]);
     }
 }
 
@@ -414,25 +525,4 @@ fn add_narrow(place: &Place, a: &[f32], b: &[f32], c: &mut [f32], columns: usize
         Along::Rows => linalg::nn_add_f32(place.to.len(), place.from.len(), columns, a, b, c),
         Along::Columns => linalg::tn_add_f32(place.to.len(), place.from.len(), columns, a, b, c),
     }
-}
-
-/// One element of a product.
-#[derive(Clone, Copy, Debug)]
-pub struct Element {
-    /// What is expected.
-    pub value: f64,
-    /// The same with the operand's nearest roundings applied.
-    pub rounded: f64,
-    /// Storage-level error of the operand.
-    pub rho: f64,
-    /// fp32-level error.
-    pub lambda: f64,
-    /// Squares of the operand's roundings.
-    pub squares: f64,
-    /// What else is due.
-    pub extra: f64,
-    /// May an fp32 accumulator leave its range?
-    pub overflows: bool,
-    /// Do few terms make up the sum?
-    pub few_terms: bool,
 }

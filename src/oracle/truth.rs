@@ -8,7 +8,7 @@
 
 use super::budget::{self, Storage};
 use super::laws::LawBudget;
-use super::products::{Bounded, Product, Shape};
+use super::products::{Bounded, Elements, Product, Shape};
 use super::rounding::Grid;
 use crate::case::Case;
 use crate::contract::Rounding;
@@ -75,26 +75,31 @@ pub fn work_out(unit: Unit, case: &Case, rounding: Rounding, received: &Received
     for (i, x) in chain.products.dk.extra.iter_mut().enumerate() {
         *x += c * extra.due(i, ds_unit * q_unit, rows);
     }
-    let o_bounded: Vec<_> = o.iter().map(|o| o.finish(&storage, grid, |_| false)).collect();
+    let (o, of_o): (Vec<_>, Vec<_>) = o.iter().map(|o| o.finish(&storage, grid, |_| false)).unzip();
     let backward = backward.finish(&storage, grid).1;
-    let (products, chain) = chain.finish(&storage, grid);
-    let laws = sums.budget(&storage, &unit, (&products, &chain), (&o, &o_bounded));
-    let o = o_bounded;
+    let (elements, chain) = chain.finish(&storage, grid);
+    let laws = sums.budget(&storage, &unit, (&elements, &chain), (&of_o, &o));
     UnitTruth { o, lse, backward, chain, laws, unit }
 }
 
-/// The products that the gradients of one judgement are.
-pub(super) struct GradientProducts {
-    /// dQ of each query head; empty where nobody asks for it again.
-    pub(super) dq: Vec<Product>,
-    pub(super) dk: Product,
-    pub(super) dv: Product,
+/// The elements that the gradients of one judgement come from.
+pub(super) struct GradientElements {
+    /// dQ of each query head.
+    pub(super) dq: Vec<Elements>,
+    pub(super) dk: Elements,
+    pub(super) dv: Elements,
+}
+
+/// The products that the gradients of the keys are.
+struct KeyProducts {
+    dk: Product,
+    dv: Product,
 }
 
 /// Gradient sums of one judgement.
 struct Sums {
-    products: GradientProducts,
-    dq: Vec<Bounded>,
+    products: KeyProducts,
+    dq: Vec<(Bounded, Elements)>,
     /// Rows of dQ, then of dK and dV, that may overflow or have no meaning.
     open_rows: Vec<bool>,
     open_keys: Vec<bool>,
@@ -110,7 +115,7 @@ impl Sums {
         let dv = Shape { output: [unit.n, unit.e], scale: 1.0, unit: 1.0, ..dk };
         let (dk, dv) = (Product::new(dk), Product::new(dv));
         Sums {
-            products: GradientProducts { dq: Vec::new(), dk, dv },
+            products: KeyProducts { dk, dv },
             dq: Vec::new(),
             open_rows: vec![false; unit.m],
             open_keys: vec![false; unit.n],
@@ -136,10 +141,11 @@ impl Sums {
         self.open_rows.fill(false);
     }
 
-    fn finish(self, storage: &Storage, grid: Grid) -> (GradientProducts, Gradients) {
+    fn finish(self, storage: &Storage, grid: Grid) -> (GradientElements, Gradients) {
         let open = |key: usize| self.open_keys[key];
-        let dk = self.products.dk.finish(storage, grid, open);
-        let dv = self.products.dv.finish(storage, grid, open);
-        (self.products, Gradients { dq: self.dq, dk, dv, sinks: self.sinks })
+        let (dk, of_dk) = self.products.dk.finish(storage, grid, open);
+        let (dv, of_dv) = self.products.dv.finish(storage, grid, open);
+        let (dq, of_dq) = self.dq.into_iter().unzip();
+        (GradientElements { dq: of_dq, dk: of_dk, dv: of_dv }, Gradients { dq, dk, dv, sinks: self.sinks })
     }
 }

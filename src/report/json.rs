@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use crate::backend::Choice;
 use crate::campaign::{Found, Summary};
+use crate::case::Scenario;
+use crate::diagnose::Told;
+use crate::diagnose::explain::Part;
 use crate::oracle::Finding;
 use crate::oracle::agreement::{Agreement, Pair};
 use crate::stats::{Against, Stats};
@@ -36,8 +39,64 @@ struct What<'a> {
     want: f64,
     at: Option<String>,
     note: String,
+    explained: Option<Explained>,
     #[serde(flatten)]
     sides: Option<Sides<'a>>,
+}
+
+/// What would make the outputs wrong in just this way, and what of the minimal case matters.
+#[derive(Serialize)]
+struct Explained {
+    hypotheses: Vec<Explaining>,
+    pattern: Vec<String>,
+    idle: Vec<&'static str>,
+    matters: Vec<Matters>,
+}
+
+/// A hypothesis that explains it; of several, the cases do not tell which.
+#[derive(Serialize)]
+struct Explaining {
+    name: &'static str,
+    says: &'static str,
+    detail: String,
+    half: &'static str,
+    share: f64,
+}
+
+/// A part of the minimal case that matters, and its neighbours.
+#[derive(Serialize)]
+struct Matters {
+    part: &'static str,
+    passes: Vec<String>,
+    fails: Vec<String>,
+}
+
+impl From<&Told> for Explained {
+    fn from(told: &Told) -> Explained {
+        let Told { diagnosis, explanation } = told;
+        let texts = |scenarios: &[Scenario]| scenarios.iter().map(Scenario::to_string).collect();
+        let (matter, idle): (Vec<&Part>, Vec<&Part>) =
+            explanation.parts.iter().partition(|part| part.matters());
+        Explained {
+            hypotheses: diagnosis
+                .named
+                .iter()
+                .map(|named| Explaining {
+                    name: named.hypothesis.name,
+                    says: named.hypothesis.says,
+                    detail: named.detail.clone(),
+                    half: named.half.name(),
+                    share: named.share,
+                })
+                .collect(),
+            pattern: diagnosis.pattern.clone(),
+            idle: idle.iter().map(|part| part.name).collect(),
+            matters: matter
+                .iter()
+                .map(|part| Matters { part: part.name, passes: texts(&part.pass), fails: texts(&part.fail) })
+                .collect(),
+        }
+    }
 }
 
 /// Of a disagreement only: with whom, and the bound of each, of which `bound` is the sum.
@@ -59,6 +118,7 @@ impl<'a> From<&'a Finding> for What<'a> {
             want: finding.want,
             at: finding.at.map(|at| at.to_string()),
             note: finding.note.clone(),
+            explained: None,
             sides: None,
         }
     }
@@ -108,13 +168,14 @@ struct Refusal<'a> {
 }
 
 /// A finding of a campaign or of a shrink.
-pub fn finding(found: &Found, choice: &Choice) -> String {
+pub fn finding(found: &Found, told: Option<&Told>, choice: &Choice) -> String {
     let minimal = found.minimal.to_string();
     let shrunk = found.shrunk.as_ref();
     let runs = shrunk.map(|shrunk| shrunk.runs);
     let one_minimal = found.is_steady() && shrunk.is_some_and(|shrunk| shrunk.complete());
     let recurred = Some(found.recurred);
-    line((&found.lead).into(), found.original.to_string(), minimal, choice, (runs, one_minimal, recurred))
+    let what = What { explained: told.map(Explained::from), ..What::from(&found.lead) };
+    line(what, found.original.to_string(), minimal, choice, (runs, one_minimal, recurred))
 }
 
 /// A finding of a check or a replay, which are not shrunk: `minimal` is the case itself.
@@ -135,6 +196,7 @@ pub fn disagreement(pair: &Pair, agreement: &Agreement, case: &str, [choice, oth
         want: pair.values[1],
         at: Some(pair.at.to_string()),
         note: format!("{} of {} elements beyond both bounds", agreement.beyond, agreement.elements),
+        explained: None,
         sides: Some(Sides { against: other.descriptor.name, bounds: pair.bounds }),
     };
     line(what, case.to_string(), case.to_string(), choice, (None, false, None))

@@ -1,11 +1,12 @@
 //! What a person reads: the table of the seed report, findings, the summary.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use crate::backend::Choice;
 use crate::campaign::{Found, REPEATS, Summary};
 use crate::case::{Case, Scenario};
 use crate::check::{CallReport, Report};
+use crate::diagnose::Told;
 use crate::oracle::Finding;
 use crate::oracle::agreement::{Agreement, Pair};
 use crate::outputs::Output;
@@ -151,8 +152,9 @@ pub fn refusals(stats: &Stats, name: &str) -> Vec<String> {
     refused.map(|(reason, cases)| format!("{name} refused {cases}: {}", reason.escape_debug())).collect()
 }
 
-/// A finding of a campaign or of a shrink, with the case, the minimal case and how to replay it.
-pub fn found(found: &Found, choice: &Choice) -> String {
+/// A finding of a campaign or of a shrink, with the case, the minimal case, what would explain it, and how
+/// to replay it.
+pub fn found(found: &Found, told: Option<&Told>, choice: &Choice) -> String {
     let mut text = format!("FINDING  {}\n", finding(&found.lead));
     let _ = writeln!(text, "  case     {}", found.original);
     match &found.shrunk {
@@ -169,6 +171,13 @@ pub fn found(found: &Found, choice: &Choice) -> String {
         }
         None => {
             let _ = writeln!(text, "  minimal  not shrunk: it did not fail again");
+        }
+    }
+    if let Some(told) = told {
+        let indented = |text: &dyn Display| text.to_string().replace('\n', "\n           ");
+        let _ = writeln!(text, "  cause    {}", indented(&told.diagnosis));
+        if !told.explanation.parts.is_empty() {
+            let _ = writeln!(text, "  varied   {}", indented(&told.explanation));
         }
     }
     let _ = write!(text, "  replay   {}", replay_command(&found.minimal, choice));

@@ -2,12 +2,13 @@
 
 use super::*;
 
-pub const FINDING_FIELDS: [&str; 18] = [
+pub const FINDING_FIELDS: [&str; 19] = [
     "at",
     "backend",
     "bound",
     "case",
     "error",
+    "explained",
     "fault",
     "got",
     "kernel",

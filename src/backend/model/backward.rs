@@ -7,12 +7,22 @@ use crate::case::{Align, Case, Mask};
 use crate::linalg::sgemm_add;
 use crate::outputs::Outputs;
 use crate::reference::query_heads;
+use crate::tensor::DType;
 
 /// dK and dV of one kv head, and dQ of its query heads.
 pub(super) fn kv_head(view: &View, outputs: &mut Outputs, workspace: &mut [f32], dsink: &mut [f32]) {
-    let heads = query_heads(&view.inputs.case, view.kv_head);
-    let statistics: Vec<Statistics> = heads.clone().map(|h| Statistics::read(view, h, outputs)).collect();
-    for (head, statistics) in heads.clone().zip(&statistics) {
+    let case = &view.inputs.case;
+    let of_group = |&head: &usize| match view.fault {
+        Some(Fault::KvHeadModulo) => head % case.heads.kv as usize == view.kv_head,
+        _ => query_heads(case, view.kv_head).contains(&head),
+    };
+    let heads: Vec<usize> = (0..case.heads.q as usize).filter(of_group).collect();
+    let heads = || heads.iter().copied();
+    if view.is(Fault::EmptyQueriesSkipped) && view.queries.len == 0 {
+        return;
+    }
+    let statistics: Vec<Statistics> = heads().map(|h| Statistics::read(view, h, outputs)).collect();
+    for (head, statistics) in heads().zip(&statistics) {
         if let Some(sum) = dsink.get_mut(head) {
             *sum += statistics.sink_gradient(view.sink2(head).unwrap_or(f32::NEG_INFINITY));
         }
@@ -20,7 +30,7 @@ pub(super) fn kv_head(view: &View, outputs: &mut Outputs, workspace: &mut [f32],
     let visible = view.visible(backward_mask(view));
     for keys in tiles(view.n) {
         let mut acc = KeyTile::new(view, &keys);
-        for (head, statistics) in heads.clone().zip(&statistics) {
+        for (head, statistics) in heads().zip(&statistics) {
             if view.is(Fault::GqaLastHeadOnly) {
                 acc = KeyTile::new(view, &keys);
             }
@@ -32,7 +42,7 @@ pub(super) fn kv_head(view: &View, outputs: &mut Outputs, workspace: &mut [f32],
         }
         acc.store(view, outputs);
     }
-    heads.for_each(|head| store_dq(view, head, outputs, workspace));
+    heads().for_each(|head| store_dq(view, head, outputs, workspace));
 }
 
 /// The mask that the backward applies: the forward's, unless a bug bends it.
@@ -78,16 +88,27 @@ impl Statistics {
                 Some(Fault::OneTileLseStale) => {
                     outputs.lse.index(view.queries.row + i % super::TILE, head, 0)
                 }
+                Some(Fault::LseOfNextRow) => {
+                    outputs.lse.index(view.queries.row + (i + 1).min(m - 1), head, 0)
+                }
                 _ => outputs.lse.index(view.queries.row + i, head, 0),
             };
             let lse = outputs.lse.at(at) as f32;
-            if lse == f32::NEG_INFINITY { 0.0 } else { lse * LOG2_E }
+            if lse == f32::NEG_INFINITY {
+                return 0.0;
+            }
+            if view.is(Fault::LseBase2) { lse } else { lse * LOG2_E }
         };
         let delta = |i: usize| {
             if view.is(Fault::DeltaOmitted) {
                 return 0.0;
             }
+            let longest = view.inputs.case.q.max_len() as usize;
+            if view.is(Fault::DeltaBufferShort) && view.queries.row + i >= longest {
+                return 0.0;
+            }
             let (o, dout) = (&outputs.o, &view.inputs.dout);
+            let head = if view.is(Fault::DeltaOfFirstHead) { 0 } else { head };
             let at = o.index(view.queries.row + i, head, 0);
             (at..at + view.e).map(|c| o.at(c) as f32 * dout.at(c) as f32).sum()
         };
@@ -131,7 +152,7 @@ impl KeyTile {
         let (d, e, keys) = (view.d, view.e, self.keys.clone());
         let (m, n) = (rows.len(), keys.len());
         let q = view.query_rows(&view.inputs.q, rows, head);
-        let dout = view.query_rows(&view.inputs.dout, rows, head);
+        let dout = dout_rows(view, rows, head);
         let k = &view.k[keys.start * d..keys.end * d];
         let v = &view.v[keys.start * e..keys.end * e];
         let (mut p, mut ds) = (vec![0.0; m * n], vec![0.0; m * n]);
@@ -153,6 +174,14 @@ impl KeyTile {
                 *p = view.round(exact);
             }
         }
+        if view.is(Fault::SingleQueryOddKey)
+            && view.queries.len == 1
+            && view.n % 2 == 1
+            && view.n == keys.end
+            && view.n > 1
+        {
+            (p[n - 1], ds[n - 1]) = (0.0, 0.0);
+        }
         sgemm_add([n, m, e], (&p, 1, n), (&dout, e, 1), &mut self.dv);
         let partial = m < super::TILE && rows.end == view.queries.len;
         if !(partial && view.is(Fault::DkTailDropped)) {
@@ -162,7 +191,13 @@ impl KeyTile {
         sgemm_add([m, n, d], (&ds, n, 1), (k, d, 1), &mut dq);
         for (r, i) in rows.clone().enumerate() {
             let at = outputs.dq.index(view.queries.row + i, head, 0);
-            workspace[at..at + d].iter_mut().zip(&dq[r * d..]).for_each(|(sum, x)| *sum += x);
+            let mut unmasked = 0.0;
+            if view.is(Fault::KvTailUnmasked) && n < super::TILE {
+                // One of the keys of zeros: S = dP = 0.
+                let p = (-statistics.lse2[i]).exp2();
+                unmasked = view.round(p * -statistics.delta[i]) * 0.0;
+            }
+            workspace[at..at + d].iter_mut().zip(&dq[r * d..]).for_each(|(sum, x)| *sum += x + unmasked);
         }
     }
 
@@ -184,6 +219,7 @@ impl KeyTile {
             let at = outputs.dv.index(first + j, view.kv_head, 0) as isize;
             for (c, &x) in self.dv[r * view.e..(r + 1) * view.e].iter().enumerate() {
                 let lost = view.is(Fault::DvWidthOfDk) && c >= view.d;
+                let x = if view.is(Fault::DvThroughBf16) { DType::Bf16.round_f32(x) } else { x };
                 outputs.dv.set(at + c as isize, if lost { 0.0 } else { f64::from(x) });
             }
         }
@@ -201,9 +237,25 @@ fn store_dq(view: &View, head: usize, outputs: &mut Outputs, workspace: &[f32]) 
         scale *= 1.0625;
     }
     for i in 0..view.queries.len {
-        let at = outputs.dq.index(view.queries.row + i, head, 0);
+        let row = view.queries.row + i;
+        let at = outputs.dq.index(row, head, 0);
+        let to = if view.is(Fault::RowWraps) { outputs.dq.index(row % 256, head, 0) } else { at };
         for (c, x) in workspace[at..at + view.d].iter().enumerate() {
-            outputs.dq.set((at + c) as isize, f64::from(x * scale));
+            outputs.dq.set((to + c) as isize, f64::from(x * scale));
         }
     }
+}
+
+/// dO of a tile of queries.
+fn dout_rows(view: &View, rows: &Range<usize>, head: usize) -> Vec<f32> {
+    let dout = &view.inputs.dout;
+    if !view.is(Fault::DoutStrideOfQ) {
+        return view.query_rows(dout, rows, head);
+    }
+    let row = |i: usize| {
+        let first = ((view.queries.row + i) * dout.heads + head) * view.d;
+        // What lies beyond the tensor is a guard, and no number.
+        (first..first + view.e).map(|at| if at < dout.len() { dout.at(at) as f32 } else { f32::NAN })
+    };
+    rows.clone().flat_map(row).collect()
 }

@@ -60,6 +60,36 @@ faults! {
         "columns of dV beyond d_qk are left as zero";
     LastHeadScaled "last-head-scaled" "SCALE" "[2] h2"
         "dQ of the last of several heads is a sixteenth too large";
+    KvTailUnmasked "kv-tail-unmasked" "TAIL" "[1] f16 data=offset(-9)"
+        "P of the zeros behind the last key is exp(0 - LSE), and infinity times zero is NaN";
+    SingleQueryOddKey "single-query-odd-key" "DEGEN" "[1]x[3]"
+        "the path for sequences of a single query takes keys in pairs and skips the odd one";
+    EmptyQueriesSkipped "empty-q-skipped" "EMPTY" "[0]x[1]"
+        "dK and dV of a sequence without queries are not written";
+    SoftmaxWithoutMax "softmax-without-max" "RANGE" "[1] f16 data=ones+head-scale(2)"
+        "the forward's exponentials are not taken relative to the row's maximum";
+    ScaleCached "scale-cached" "CACHE" "[]; [2] d8"
+        "a later call runs with the softmax scale of the first";
+    LengthsCaptured "lengths-captured" "GRAPH" "[0]; [1]"
+        "a later call runs with the lengths of the first where it has as many sequences";
+    DvThroughBf16 "dv-through-bf16" "DTYPE" "[1] f16"
+        "dV passes through bf16 on its way to f16";
+    RowWraps "dq-row-8-bit" "INT-OVF" "[257]"
+        "the storage row of dQ is an 8-bit number";
+    DoutStrideOfQ "dout-stride-of-q" "STRIDE" "[2] d8/64"
+        "the backward reads dO by the strides of Q";
+    DeltaBufferShort "delta-buffer-short" "WS-SIZE" "[1,1]"
+        "the buffer of delta has room for max_seqlen rows, and what lies beyond reads as zero";
+    LseBase2 "lse-base-2" "LSE-CONV" "[1]"
+        "the LSE is stored as a logarithm to base 2, and read so";
+    HeadLimit "heads-beyond-16" "ARCH-LIMIT" "[1] h17"
+        "the backward's grid ends at 16 kv heads";
+    KvHeadModulo "kv-head-modulo" "GQA" "[1] h4/2"
+        "the backward deals kv heads out in turn instead of group by group";
+    DeltaOfFirstHead "delta-of-first-head" "STATS" "[1] h2"
+        "every head reads the first head's delta";
+    LseOfNextRow "lse-of-next-row" "STATS" "[2]"
+        "a row reads the LSE of the next one";
 }
 
 impl Fault {

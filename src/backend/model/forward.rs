@@ -10,7 +10,7 @@ pub(super) fn head(view: &View, head: usize, outputs: &mut Outputs) {
     let (d, e) = (view.d, view.e);
     for rows in tiles(view.queries.len) {
         let q = view.query_rows(&view.inputs.q, &rows, head);
-        let mut softmax = Softmax::new(rows.len(), e, view.sink2(head));
+        let mut softmax = Softmax::new(rows.len(), e, view.sink2(head), view.is(Fault::SoftmaxWithoutMax));
         for keys in tiles(view.n).filter(|keys| !tile_is_empty(&visible, &rows, keys)) {
             let mut s = vec![0.0; rows.len() * keys.len()];
             let k = &view.k[keys.start * d..keys.end * d];
@@ -36,6 +36,8 @@ pub(super) fn head(view: &View, head: usize, outputs: &mut Outputs) {
 /// Running maximum (base 2), row sum and unnormalised O of a tile of rows.
 struct Softmax {
     columns: usize,
+    /// A bug: exponentials are not relative to the maximum.
+    absolute: bool,
     max: Vec<f32>,
     sum: Vec<f32>,
     acc: Vec<f32>,
@@ -43,11 +45,13 @@ struct Softmax {
 
 impl Softmax {
     /// The sink, where there is one, is the first term.
-    fn new(rows: usize, columns: usize, sink: Option<f32>) -> Self {
+    fn new(rows: usize, columns: usize, sink: Option<f32>, absolute: bool) -> Self {
+        let first = if absolute { sink.map(|_| 0.0) } else { sink };
         Softmax {
             columns,
-            max: vec![sink.unwrap_or(f32::NEG_INFINITY); rows],
-            sum: vec![if sink.is_some() { 1.0 } else { 0.0 }; rows],
+            absolute,
+            max: vec![first.unwrap_or(f32::NEG_INFINITY); rows],
+            sum: vec![sink.map_or(0.0, |sink| if absolute { sink.exp2() } else { 1.0 }); rows],
             acc: vec![0.0; rows * columns],
         }
     }
@@ -56,6 +60,7 @@ impl Softmax {
     /// rescales what was there.
     fn row(&mut self, r: usize, logits: &mut [f32], round: impl Fn(f32) -> f32) {
         let max = logits.iter().copied().fold(self.max[r], f32::max);
+        let max = if self.absolute && max > f32::NEG_INFINITY { 0.0 } else { max };
         if max == f32::NEG_INFINITY {
             logits.fill(0.0);
             return;
@@ -80,6 +85,7 @@ fn store(view: &View, head: usize, rows: std::ops::Range<usize>, softmax: &Softm
             true => (0.0, f32::NEG_INFINITY),
             false => (1.0 / sum, (max + sum.log2()) * std::f32::consts::LN_2),
         };
+        let lse = if view.is(Fault::LseBase2) { lse * super::LOG2_E } else { lse };
         let row = view.queries.row + i;
         let at = outputs.lse.index(row, head, 0) as isize;
         outputs.lse.set(at, lse.into());

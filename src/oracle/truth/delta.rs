@@ -48,6 +48,7 @@ impl Walk<'_> {
     ) -> DeltaError {
         let (e, u, width) = (self.unit.e, self.storage.u, block.keys.len());
         let mut error = DeltaError { bound: Vec::new(), repeated: Vec::new() };
+        let outputs = o.elements(&self.storage, block.rows.clone());
         for (r, i) in block.rows.clone().enumerate() {
             let (mut worst, mut squares, mut from_p) = (0.0, 0.0, 0.0);
             let at = r * width + shared.seen[r].start..r * width + shared.seen[r].end;
@@ -61,12 +62,16 @@ impl Walk<'_> {
             let mut bound = budget::roundings(worst, squares, from_p);
             let (mut worst, mut squares, mut from_o) = (0.0, 0.0, 0.0);
             let dout = &queries.dout.value[i * e..(i + 1) * e];
-            for (o, dout) in o.row(&self.storage, i).zip(dout) {
-                let x = (u * o.value).abs().max(self.storage.eta) * dout;
+            let row = r * e..(r + 1) * e;
+            let values = outputs.value[row.clone()].iter().zip(&outputs.rounded()[row.clone()]);
+            let errors =
+                outputs.rho[row.clone()].iter().zip(&outputs.lambda[row.clone()]).zip(&outputs.extra[row]);
+            for (((value, rounded), ((rho, lambda), extra)), dout) in values.zip(errors).zip(dout) {
+                let x = (u * value).abs().max(self.storage.eta) * dout;
                 worst += x.abs();
                 squares += x * x;
-                from_o += dout * (self.grid.nearest(o.rounded) - o.rounded);
-                bound += (o.rho + o.lambda + o.extra) * dout.abs();
+                from_o += dout * (self.grid.nearest(*rounded) - rounded);
+                bound += (rho + lambda + extra) * dout.abs();
             }
             bound += budget::roundings(worst, squares, from_o);
             error.bound.push(bound);

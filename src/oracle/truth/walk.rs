@@ -55,6 +55,8 @@ pub(super) struct Walk<'a> {
     /// Powers of two that no element of q, dO and dS exceeds by much.
     pub(super) q_unit: f64,
     dout_unit: f64,
+    /// What a row of dO counts for at least: subnormals are aligned as the least normal number.
+    least_dout_norm: f64,
     pub(super) ds_unit: f64,
     pub(super) backward: Sums,
     pub(super) chain: Sums,
@@ -73,6 +75,9 @@ impl<'a> Walk<'a> {
         let [q_unit, dout_unit] = [&unit.q, &unit.dout].map(|heads| unit_of(heads.iter().flatten()));
         // |dP - D| is at most twice a product of norms, each at most sqrt(e) times its largest element.
         let ds_unit = ((2 * unit.e) as f64).log2().ceil().exp2() * dout_unit * v.unit;
+        let subnormal = budget::is_subnormal(&storage, dout_unit);
+        let least = case.dtype.min_normal() * (unit.e as f64).sqrt();
+        let least_dout_norm = if subnormal { least } else { 0.0 };
         let loose = rounding.known == Known::InKind;
         Walk {
             unit,
@@ -83,6 +88,7 @@ impl<'a> Walk<'a> {
             v,
             q_unit,
             dout_unit,
+            least_dout_norm,
             ds_unit,
             backward: Sums::new(unit, ds_unit, loose),
             chain: Sums::new(unit, ds_unit, true),
@@ -128,7 +134,6 @@ impl<'a> Walk<'a> {
         self.chain.sinks.push(chain);
         self.chain.finish_head(&self.storage, self.grid, &chain_dq);
         self.backward.finish_head(&self.storage, self.grid, &given_dq);
-        self.chain.products.dq.push(chain_dq);
         self.sums.add_head(unit, head);
         (o, lse)
     }
@@ -354,7 +359,7 @@ impl<'a> Walk<'a> {
             k_norms: &self.k.norms[keys.clone()],
             v_norms: &self.v.norms[keys.clone()],
             q_norm: self.unit.scale.abs() * queries.q.norms[i],
-            dout_norm: queries.dout.norms[i],
+            dout_norm: queries.dout.norms[i].max(self.least_dout_norm),
             delta: forward.delta[r],
             e_delta: forward.e_delta[r],
             score: self.score_error(shared, r, forward.lse[r]),
