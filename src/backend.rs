@@ -4,7 +4,7 @@
 //! four distinct things: outputs; refused, with the reason; its own fault; and a fault of ours.
 
 use crate::case::Case;
-use crate::contract::Contract;
+use crate::contract::{Contract, Deterministic};
 use crate::inputs::Inputs;
 use crate::outputs::Outputs;
 use crate::tensor::Poison;
@@ -117,7 +117,14 @@ pub trait Backend: Send {
     /// Forgets all state of earlier calls. Precedes every scenario: state lives inside one only.
     fn reset(&mut self);
 
-    /// Runs forward and backward.
+    /// Replaces the process that it runs in by a new one, as the next run of a program has; `false` where it
+    /// has none of its own.
+    fn renew(&mut self) -> bool {
+        false
+    }
+
+    /// Runs forward and backward, whatever [`supports`](Backend::supports) says: a backend refuses by itself
+    /// what it cannot do.
     ///
     /// # Errors
     /// [`RunError`], which keeps refusal, the backend's fault and ours apart.
@@ -200,7 +207,7 @@ pub static BACKENDS: [Descriptor; 3] = [
         about: "the fused algorithm in Rust, with the kernel's tiles and rounding points",
         needs: "nothing",
         faults: &model::FAULTS,
-        contract: Contract::OWN,
+        contract: Contract { deterministic: Deterministic::ALL, ..Contract::OWN },
         finds_races: false,
         takes: Takes::Nothing,
         here_is: || Ok(None),

@@ -15,7 +15,7 @@ use crate::backend::{Choice, Run};
 use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Outcome};
 use crate::generate;
-use crate::oracle::{Finding, Identity};
+use crate::oracle::{Ask, Finding, Identity};
 use crate::shrink::Shrunk;
 use crate::stats::Stats;
 
@@ -51,6 +51,8 @@ pub struct Settings<'a> {
     pub time: Option<Duration>,
     /// Stops after this many distinct findings.
     pub stop_after: Option<usize>,
+    /// What is asked of each scenario that passes; in turn: of the i-th from the i-th question on.
+    pub ask: Ask,
     /// What one scenario may cost.
     pub budget: generate::Budget,
     /// Set from outside to stop early, as Ctrl-C does.
@@ -204,10 +206,19 @@ fn run_batch(
 ) -> Vec<Checked> {
     let check = |index: u64| {
         let scenario = generate::nth(settings.seed, index, &budget);
-        let outcome = pool.check(&scenario, run_of(settings, index, &scenario));
+        let (run, ask) = (run_of(settings, index, &scenario), ask_of(settings, index));
+        let outcome = pool.check(&scenario, run, ask);
         (index, scenario, outcome)
     };
     indices.into_par_iter().map(check).collect()
+}
+
+/// What is asked of scenario `index`.
+fn ask_of(settings: &Settings, index: u64) -> Ask {
+    match settings.ask {
+        Ask::InTurn(first) => Ask::InTurn(first.wrapping_add(index)),
+        ask => ask,
+    }
 }
 
 /// How scenario `index` runs: some look for races, where the backend can and the case is not too long

@@ -17,6 +17,7 @@ use crate::diagnose::{Told, tell};
 use crate::generate::{Budget, Softmax};
 use crate::mutants::list::{self, ListError};
 use crate::mutants::{Mutant, Shows};
+use crate::oracle::Ask;
 
 /// What a case may cost: every fault shows within a few tiles.
 const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000, softmax: Softmax::PLAIN };
@@ -234,6 +235,7 @@ fn row(planted: Planted, plan: &Plan, shop: &Shop, emulator: &Choice) -> Result<
         seed: plan.seed,
         cases: Some(plan.cases),
         time: None,
+        ask: Ask::Nothing,
         stop_after: Some(1),
         budget: BUDGET,
         stop: plan.stop,

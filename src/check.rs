@@ -7,8 +7,12 @@ use crate::case::{Scenario, limits};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
 use crate::oracle::bound::{self, Measure};
-use crate::oracle::{self, Agreement, Evidence, Finding, Identity, Judgement, Kind, Truth};
+use crate::oracle::{self, Agreement, Ask, Evidence, Finding, Identity, Judgement, Kind, Truth};
 use crate::outputs::{Output, Outputs};
+
+mod asking;
+
+pub use asking::Asked;
 
 /// What came of a scenario.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub struct Report {
     pub unconfirmed: Vec<Finding>,
     /// For each call that was answered.
     pub calls: Vec<CallReport>,
+    /// Questions about further runs, of the last call where nothing was found before.
+    pub asked: Vec<Asked>,
 }
 
 impl Report {
@@ -113,7 +119,7 @@ pub struct Both {
     pub agreement: Option<Agreement>,
 }
 
-/// Runs each call of `scenario` as `run` says, and judges it.
+/// Runs each call of `scenario` as `run` says, judges it, and asks nothing that needs further runs.
 ///
 /// # Errors
 /// [`HarnessError`]; whatever the backend does wrong is in the outcome instead.
@@ -123,29 +129,34 @@ pub fn check(
     contract: Contract,
     run: Run,
 ) -> Result<Outcome, HarnessError> {
+    check_asking(scenario, Side { backend, contract, run }, Ask::Nothing)
+}
+
+/// Runs each call of `scenario`, judges it, and asks these questions of the last call where nothing was found.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_asking(scenario: &Scenario, side: Side, ask: Ask) -> Result<Outcome, HarnessError> {
+    let Side { backend, contract, run } = side;
     panics_caught(|| {
-        let mut outcome = check_once(scenario, backend, contract, run)?;
+        let mut trial = Trial::begin(scenario, Side { backend: &mut *backend, contract, run }, 1)?;
+        let last = trial.calls(scenario)?;
+        if trial.refused.is_some() && ask.refusal() {
+            return trial.refusal(scenario);
+        }
+        if let Some(base) = last.filter(|_| trial.report.findings.is_empty()) {
+            asking::ask(&mut trial, &base, ask)?;
+        }
+        let mut outcome = trial.outcome();
         if let Outcome::Judged(report) = &mut outcome {
-            confirm_statistics(scenario, report, |other| check_once(other, backend, contract, run))?;
+            confirm_statistics(scenario, report, |other| {
+                let mut trial = Trial::begin(other, Side { backend: &mut *backend, contract, run }, 1)?;
+                trial.calls(other)?;
+                Ok(trial.outcome())
+            })?;
         }
         Ok(outcome)
     })
-}
-
-fn check_once(
-    scenario: &Scenario,
-    backend: &mut dyn Backend,
-    contract: Contract,
-    run: Run,
-) -> Result<Outcome, HarnessError> {
-    let mut trial = Trial::begin(scenario, Side { backend, contract, run }, 1)?;
-    for (call, case) in scenario.calls.iter().enumerate() {
-        if trial.is_over() {
-            break;
-        }
-        trial.call(call, &Inputs::new(case))?;
-    }
-    Ok(trial.outcome())
 }
 
 /// Data of so many other seeds must show a statistical finding too.
@@ -259,6 +270,20 @@ impl<'a> Trial<'a> {
         Ok(Trial { side, report: Report::default(), refused, failed: false })
     }
 
+    /// Runs and judges every call. The last with its answer, where all were answered.
+    fn calls(&mut self, scenario: &Scenario) -> Result<Option<Answered>, HarnessError> {
+        let mut last = None;
+        for (call, case) in scenario.calls.iter().enumerate() {
+            if self.is_over() {
+                return Ok(None);
+            }
+            let inputs = Inputs::new(case);
+            let answer = self.call(call, &inputs)?;
+            last = answer.map(|(outputs, truth)| Answered { call, inputs, outputs, truth });
+        }
+        Ok(last)
+    }
+
     fn is_over(&self) -> bool {
         self.refused.is_some() || self.failed
     }
@@ -286,6 +311,14 @@ impl<'a> Trial<'a> {
     fn outcome(self) -> Outcome {
         self.refused.map_or(Outcome::Judged(self.report), Outcome::Refused)
     }
+}
+
+/// A call with its answer.
+struct Answered {
+    call: usize,
+    inputs: Inputs,
+    outputs: Outputs,
+    truth: Truth,
 }
 
 fn judge(call: usize, inputs: &Inputs, answer: &Answer, contract: Contract, report: &mut Report) -> Truth {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Choice;
+use crate::oracle::Ask;
 
 mod bench;
 mod catalogue;
@@ -114,6 +115,10 @@ pub struct Fuzz {
     /// Seed of the campaign; without it, a new one, which is printed.
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
+    /// What to ask of each case that passes and that needs further runs of it or of a case made of it: in-turn
+    /// (one question each), all, none, or a question's name.
+    #[arg(long, value_name = "QUESTION", default_value = "in-turn")]
+    pub ask: Ask,
     /// Stop after this many distinct findings.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub stop_after: Option<usize>,
@@ -133,6 +138,10 @@ pub struct Check {
     /// Backend and planted fault.
     #[command(flatten)]
     pub backend: BackendArgs,
+    /// What to ask beside, which needs further runs of the case or of one made of it: all, none, or a question's
+    /// name.
+    #[arg(long, value_name = "QUESTION", default_value = "all")]
+    pub ask: Ask,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
@@ -151,6 +160,10 @@ pub struct Replay {
     /// other: every output element within both bounds. The same backend runs each case twice.
     #[arg(long, value_name = "NAME")]
     pub against: Option<String>,
+    /// Without --against: what to ask beside, which needs further runs of the case or of one made of it: all, none, or
+    /// a question's name.
+    #[arg(long, value_name = "QUESTION", default_value = "all")]
+    pub ask: Ask,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,

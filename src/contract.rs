@@ -12,6 +12,8 @@ pub struct Contract {
     pub dead_rows: DeadRows,
     /// Where it rounds to the storage dtype.
     pub rounding: Rounding,
+    /// Which outputs it gives to the bit.
+    pub deterministic: Deterministic,
 }
 
 impl Contract {
@@ -19,6 +21,7 @@ impl Contract {
     pub const OWN: Contract = Contract {
         dead_rows: DeadRows::Zero,
         rounding: Rounding { known: Known::Exactly, forward_tile: 64 },
+        deterministic: Deterministic::BUT_DQ,
     };
 }
 
@@ -42,6 +45,28 @@ impl DeadRows {
             DeadRows::Anything => "anything",
         }
     }
+}
+
+/// Which outputs are, to the bit, a function of what they are computed from: the rows of one sequence and head
+/// (for dK and dV, of one kv head's group) and which keys its queries see. Such an output is the same in whatever
+/// batch the sequence stands, wherever in it and in memory, after whatever else, and however often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deterministic {
+    /// O and LSE.
+    pub forward: bool,
+    /// dQ.
+    pub dq: bool,
+    /// dK and dV.
+    pub dk_dv: bool,
+    /// dSink, which sums over a batch: the same for the same batch.
+    pub dsink: bool,
+}
+
+impl Deterministic {
+    /// Every sum has an order of its own.
+    pub const ALL: Deterministic = Deterministic { forward: true, dq: true, dk_dv: true, dsink: true };
+    /// dQ is added up by atomics of the key tiles' blocks, in the order in which they come.
+    pub const BUT_DQ: Deterministic = Deterministic { dq: false, dsink: false, ..Deterministic::ALL };
 }
 
 /// How a backend rounds.

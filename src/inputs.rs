@@ -9,6 +9,10 @@
 use crate::case::{Base, Case, Sink, Span};
 use crate::tensor::{DType, Poison, Tensor};
 
+mod derive;
+
+pub use derive::Origin;
+
 /// The stream of values that a hash is drawn from; part of the recipe, never renumbered.
 #[derive(Clone, Copy)]
 enum Stream {
@@ -113,11 +117,7 @@ impl Layout<'_> {
                 }
             }
         }
-        let fill = case.dead.value();
-        for &dead in self.dead {
-            let start = tensor.index(dead, 0, 0);
-            (start..start + heads * dim).for_each(|i| tensor.set(i as isize, fill));
-        }
+        tensor.fill_rows(self.dead, case.dead.value());
         tensor
     }
 

@@ -61,6 +61,8 @@ pub struct Stats {
     pub dims: Counts,
     /// Sequences of the first call.
     pub sequences: Counts,
+    /// How often each question was asked that needs further runs.
+    pub asked: BTreeMap<&'static str, u64>,
     /// Largest |error|/tau of passing scenarios, by output.
     pub nearest: BTreeMap<Output, f64>,
 }
@@ -69,6 +71,9 @@ impl Stats {
     /// Takes in a judged scenario.
     pub fn add(&mut self, scenario: &Scenario, report: &Report) {
         self.cases += 1;
+        for asked in report.asked.iter().filter(|asked| asked.skipped.is_none()) {
+            *self.asked.entry(asked.question).or_default() += 1;
+        }
         let first = &scenario.calls[0];
         self.tokens.add(first.q.tokens().max(first.kv.tokens()));
         self.heads.add(first.heads.q.into());
@@ -136,6 +141,11 @@ impl fmt::Display for Stats {
         let nearest: Vec<_> =
             self.nearest.iter().map(|(output, worst)| format!("{output} {worst:.3}")).collect();
         write!(f, "  largest error of passing cases, in bounds: {}", nearest.join(", "))?;
+        let asked: Vec<_> =
+            self.asked.iter().map(|(question, times)| format!("{question} {times}")).collect();
+        if !asked.is_empty() {
+            write!(f, "\n  asked      {}", asked.join(", "))?;
+        }
         for (reason, count) in &self.refused {
             write!(f, "\n  refused    {count}: {}", reason.escape_debug())?;
         }

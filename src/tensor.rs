@@ -195,6 +195,13 @@ impl Tensor {
         }
     }
 
+    /// Stores `x` in all of these rows.
+    pub fn fill_rows(&mut self, rows: &[usize], x: f64) {
+        let width = self.heads * self.dim;
+        let elements = rows.iter().flat_map(|row| row * width..(row + 1) * width);
+        elements.for_each(|index| self.set(index as isize, x));
+    }
+
     /// First byte of the tensor and its size, guards apart, for a kernel that reads it.
     pub fn memory(&self) -> (*const u8, usize) {
         match &self.elements {

@@ -8,6 +8,7 @@ use thd_fuzz::campaign::{self, Found, Settings};
 use thd_fuzz::case::Scenario;
 use thd_fuzz::check::{Outcome, Report, check};
 use thd_fuzz::generate::{Budget, Softmax};
+use thd_fuzz::oracle::Ask;
 use thd_fuzz::outputs::Output;
 
 /// Campaigns of different seeds see different cases first.
@@ -53,6 +54,7 @@ fn first_finding(choice: &Choice, seed: u64) -> Result<Found, String> {
         seed,
         cases: Some(CASES),
         time: None,
+        ask: Ask::Nothing,
         stop_after: Some(1),
         budget: BUDGET,
         stop: &AtomicBool::new(false),

@@ -33,7 +33,7 @@ const LAYERS: [Layer; 24] = [
     ("campaign",      &["backend", "case", "check", "generate", "oracle", "shrink", "stats"]),
     ("corpus",        &["case"]),
     ("mutants",       &["backend", "campaign", "generate", "oracle"]),
-    ("catalogue",     &["backend", "campaign", "check", "diagnose", "generate", "mutants"]),
+    ("catalogue",     &["backend", "campaign", "check", "diagnose", "generate", "mutants", "oracle"]),
     ("report",        &["backend", "campaign", "case", "catalogue", "check", "diagnose", "mutants", "oracle", "outputs", "stats"]),
     ("cli",           &["backend", "campaign", "case", "catalogue", "check", "corpus", "diagnose", "generate", "mutants", "oracle", "report", "stats"]),
     ("libfuzzer",     &["backend", "campaign", "case", "check", "contract", "mutate", "oracle", "report", "shrink"]),

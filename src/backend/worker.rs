@@ -208,10 +208,13 @@ impl Backend for Worker {
         self.reset = true;
     }
 
+    fn renew(&mut self) -> bool {
+        self.child = None;
+        self.reset = true;
+        true
+    }
+
     fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Answer, RunError> {
-        if let Support::No(reason) = self.supports(&inputs.case) {
-            return Err(RunError::Refused(reason));
-        }
         match self.ask(run, inputs)? {
             Reply::Outputs(answer) => {
                 self.doubtful |= answer.outputs.any_broken_guard();

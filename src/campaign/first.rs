@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::pool::Pool;
-use super::{CampaignError, Found, Settings, run_of, shrink_time};
+use super::{CampaignError, Found, Settings, ask_of, run_of, shrink_time};
 use crate::case::Scenario;
 use crate::check::{Outcome, Report};
 use crate::generate;
@@ -40,7 +40,7 @@ pub fn first_finding(settings: &Settings, shrinks: bool) -> Result<First, Campai
         let scenario = generate::nth(settings.seed, index, &budget);
         let run = run_of(settings, index, &scenario);
         tried += 1;
-        let report = match pool.check(&scenario, run) {
+        let report = match pool.check(&scenario, run, ask_of(settings, index)) {
             Ok(Outcome::Judged(report)) => report,
             Ok(Outcome::Refused(_)) => continue,
             Err(error) => return Err(CampaignError { scenario, error }),

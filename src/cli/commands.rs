@@ -9,7 +9,7 @@ use super::{
 use crate::backend::BACKENDS;
 use crate::campaign::{self, ShrinkOutcome, Summary};
 use crate::case::Scenario;
-use crate::check::{Outcome, check};
+use crate::check::{Outcome, Side, check_asking};
 use crate::diagnose;
 use crate::report::{json, terminal};
 
@@ -49,8 +49,9 @@ fn check_one(args: &Check) -> anyhow::Result<Status> {
     let scenario = scenario(&args.case)?;
     let choice = args.backend.choice()?;
     let start = Instant::now();
-    let outcome =
-        check(&scenario, &mut *choice.open()?, choice.descriptor.contract, choice.thorough(&scenario))?;
+    let mut backend = choice.open()?;
+    let (contract, run) = (choice.descriptor.contract, choice.thorough(&scenario));
+    let outcome = check_asking(&scenario, Side { backend: &mut *backend, contract, run }, args.ask)?;
     let mut summary = Summary::default();
     let (mut lines, findings) = match outcome {
         Outcome::Refused(reason) => {
@@ -65,6 +66,7 @@ fn check_one(args: &Check) -> anyhow::Result<Status> {
                 terminal::table(&scenario, &report),
             ];
             lines.extend(report.findings.iter().map(terminal::finding));
+            lines.extend(terminal::asked(&report));
             (lines, report.findings)
         }
     };
@@ -84,7 +86,7 @@ fn shrink_one(args: &Check) -> anyhow::Result<Status> {
     let stop = stop::flag()?;
     let mut summary = Summary::default();
     let start = Instant::now();
-    let outcome = campaign::shrink_scenario(choice.clone(), &scenario, &stop)?;
+    let outcome = campaign::shrink_scenario(choice.clone(), &scenario, args.ask, &stop)?;
     let (text, found) = match outcome {
         ShrinkOutcome::Found(found) => {
             summary.stats.cases = 1;

@@ -35,6 +35,7 @@ pub(super) fn run(args: &Fuzz) -> anyhow::Result<Status> {
         seed,
         cases: args.cases,
         time: args.time.or(args.cases.is_none().then_some(DEFAULT_TIME)),
+        ask: args.ask,
         stop_after: args.stop_after,
         budget: generate::Budget::default(),
         stop: &stop,

@@ -8,9 +8,9 @@ use super::{BackendArgs, Format, Replay, Status, stop};
 use crate::backend::{Backend, Choice, OpenError, Run};
 use crate::campaign::Summary;
 use crate::case::Scenario;
-use crate::check::{Both, HarnessError, Outcome, Side, check, check_both};
+use crate::check::{Both, HarnessError, Outcome, Side, check_asking, check_both};
 use crate::corpus::{self, Saved};
-use crate::oracle::{Agreement, Finding};
+use crate::oracle::{Agreement, Ask, Finding};
 use crate::report::{json, terminal};
 use crate::stats::Against;
 
@@ -19,7 +19,7 @@ pub(super) fn run(args: &Replay) -> anyhow::Result<Status> {
     let choice = args.backend.choice()?;
     let named = |name: &String| BackendArgs { backend: Some(name.clone()), fault: None, kernel: None };
     let other = args.against.as_ref().map(|name| named(name).choice()).transpose()?;
-    let mut replayer = Replayer::open(args.format, choice, other)?;
+    let mut replayer = Replayer::open(args, choice, other)?;
     let stop = stop::flag()?;
     let start = Instant::now();
     let (saved, errors) = corpus::load(&args.paths);
@@ -70,6 +70,7 @@ struct Other {
 /// Runs saved cases, and counts what comes of them.
 struct Replayer {
     format: Format,
+    ask: Ask,
     first: Opened,
     other: Option<Other>,
     /// Of the first backend.
@@ -82,7 +83,7 @@ struct Replayer {
 type Played = (Outcome, Option<(Outcome, Option<Agreement>)>);
 
 impl Replayer {
-    fn open(format: Format, choice: Choice, other: Option<Choice>) -> Result<Replayer, OpenError> {
+    fn open(args: &Replay, choice: Choice, other: Option<Choice>) -> Result<Replayer, OpenError> {
         let open_other = |other: Choice| {
             let again = if other.to_string() == choice.to_string() { " again" } else { "" };
             let name = format!("{other}{again}");
@@ -90,7 +91,8 @@ impl Replayer {
         };
         let other = other.map(open_other).transpose()?;
         let first = Opened::new(choice)?;
-        Ok(Replayer { format, first, other, summary: Summary::default(), failing: 0 })
+        let (format, ask) = (args.format, args.ask);
+        Ok(Replayer { format, ask, first, other, summary: Summary::default(), failing: 0 })
     }
 
     /// Runs a case. What to print of it, and its status.
@@ -119,7 +121,7 @@ impl Replayer {
         let run = self.first.choice.thorough(scenario);
         let first = self.first.side(run);
         let Some(other) = &mut self.other else {
-            return Ok((check(scenario, first.backend, first.contract, run)?, None));
+            return Ok((check_asking(scenario, first, self.ask)?, None));
         };
         let Both { outcomes: [outcome, second], agreement } =
             check_both(scenario, [first, other.opened.side(Run::PLAIN)])?;

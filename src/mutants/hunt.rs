@@ -11,6 +11,7 @@ use crate::backend::Choice;
 use crate::backend::custom::{CustomError, Shop};
 use crate::campaign::{CampaignError, Found, Settings, first_finding};
 use crate::generate::{Budget, Softmax};
+use crate::oracle::Ask;
 
 /// What a case may cost: a seventh of a campaign's own. Every mutant shows within a few tiles, and a
 /// survivor costs all its cases.
@@ -173,6 +174,7 @@ fn hunt(mutant: &Mutant, shop: &Shop, plan: &Plan) -> Result<Hunted, HuntFault> 
         seed: plan.seed,
         cases: Some(plan.cases),
         time: None,
+        ask: Ask::Nothing,
         stop_after: Some(1),
         budget: BUDGET,
         stop: plan.stop,

@@ -436,3 +436,16 @@ pub enum Range32 {
     /// It is not.
     Infinite,
 }
+
+/// Spread of a row's logits, in nats, up to which nothing in a backward leaves the normal fp32 values: the
+/// least P is then above 2^-61; a product of two stored values of ours is a multiple of 2^-48, and so is dP - D
+/// where it is not 0; and 2^-17 is left for the last factor. 2^-126 is the least normal value.
+const NORMAL_SPREAD: f64 = 42.0;
+
+/// Is a backward linear in a factor of two on dO to the bit? In bf16, whose range is that of fp32, where no value
+/// on the way is subnormal. In f16 dS is subnormal below 2^-14, and rounds otherwise when it is doubled.
+/// `spread` is what the logits of a row may differ by; `factor` is that of dO.
+pub fn doubles_to_the_bit(dtype: DType, spread: f64, factor: f64) -> bool {
+    let small = factor.abs().min(1.0);
+    dtype == DType::Bf16 && small > 0.0 && spread - small.ln() <= NORMAL_SPREAD
+}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::question::{self, Ask};
 use crate::outputs::Output;
 
 /// Where in an output, in logical coordinates.
@@ -61,6 +62,10 @@ pub enum Kind {
     Law(u8),
     /// Accesses in conflict.
     Race,
+    /// An answer that is not what another answer says that it should be, by the question of this name.
+    Derived(&'static str),
+    /// A wrong answer to a case that the backend declares unsupported, or a fault of it there.
+    Refusal,
 }
 
 impl Kind {
@@ -73,6 +78,8 @@ impl Kind {
             Kind::Bias | Kind::Spread => "statistics",
             Kind::Law(_) => "laws",
             Kind::Race => "race",
+            Kind::Derived(name) => question::find(name).map_or("derived", |question| question.oracle),
+            Kind::Refusal => "refusal",
         }
     }
 
@@ -94,6 +101,8 @@ impl Kind {
             Kind::Spread => "spread".into(),
             Kind::Law(law) => format!("law-{law}"),
             Kind::Race => "race".into(),
+            Kind::Derived(name) => name.into(),
+            Kind::Refusal => "answered".into(),
         }
     }
 
@@ -118,6 +127,8 @@ impl Kind {
             Kind::Bias | Kind::Spread => Class::Statistic,
             Kind::Law(_) => Class::Law,
             Kind::Race => Class::Race,
+            Kind::Derived(name) => Class::Derived(name),
+            Kind::Refusal => Class::Refusal,
         }
     }
 }
@@ -135,6 +146,8 @@ enum Class {
     Statistic,
     Law,
     Race,
+    Derived(&'static str),
+    Refusal,
 }
 
 /// Something wrong in one call.
@@ -159,6 +172,11 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Of a run beside the case's own, where nothing but a sentence tells of it.
+    pub fn of_derived(call: usize, tensor: Option<Output>, kind: Kind, note: String) -> Finding {
+        Finding { call, tensor, kind, at: None, got: f64::NAN, want: 0.0, bound: 0.0, note }
+    }
+
     /// The size of the error in units of its bound: above 1. Infinite where a value is not finite
     /// or nothing but equality is allowed.
     pub fn error(&self) -> f64 {
@@ -186,6 +204,15 @@ impl Identity {
     /// Must a run look for races to see it?
     pub fn needs_races(&self) -> bool {
         self.class == Class::Race
+    }
+
+    /// What must be asked to see it again.
+    pub fn ask(&self) -> Ask {
+        match self.class {
+            Class::Derived(name) => Ask::One(name),
+            Class::Refusal => Ask::One(question::REFUSAL),
+            _ => Ask::Nothing,
+        }
     }
 
     /// Does it cost a run's whole time to see it?
