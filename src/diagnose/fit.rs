@@ -66,12 +66,16 @@ impl Tally {
                 continue;
             }
             let wrong = seen.is_wrong(i);
-            if tau == f64::INFINITY {
+            let says_nothing = seen.silent && tau == Guess::UNWRITTEN;
+            if tau == f64::INFINITY || says_nothing {
                 self.open += usize::from(wrong);
                 continue;
             }
             let left = if got == value { 0.0 } else { (got - value).abs() };
-            let fits = if value.is_nan() { !got.is_finite() } else { left <= tau };
+            let fits = match value.is_nan() {
+                true => !got.is_finite() && seen.unwritten[i] == (tau == Guess::UNWRITTEN),
+                false => left <= tau,
+            };
             if !fits {
                 return None;
             }
@@ -128,7 +132,7 @@ fn fit_as_it_is(variant: &Variant, observed: &Observed) -> Option<Fit> {
     }
     let mut tally = Tally::default();
     for call in &observed.calls {
-        tally = each_unit(call, &variant.bend, tally, Bent::forward)?;
+        tally = each_unit(call, &variant.bend.after(&observed.calls[0].inputs.case), tally, Bent::forward)?;
     }
     let done =
         |tally: Tally, half| tally.explains().then(|| Fit { half, share: tally.share(), factor: None });
@@ -142,7 +146,8 @@ fn fit_as_it_is(variant: &Variant, observed: &Observed) -> Option<Fit> {
 fn backward(variant: &Variant, observed: &Observed, mut tally: Tally) -> Option<Tally> {
     for (at, call) in observed.calls.iter().enumerate() {
         let Some(after) = variant.after else {
-            tally = each_unit(call, &variant.bend, tally, Bent::backward)?;
+            tally =
+                each_unit(call, &variant.bend.after(&observed.calls[0].inputs.case), tally, Bent::backward)?;
             continue;
         };
         let mut guesses = match variant.bend.bends_backward() {
