@@ -33,6 +33,8 @@ const SHRINK_TIME: Duration = Duration::from_secs(60);
 const LEAST_SHRINK_TIME: Duration = Duration::from_secs(10);
 /// One scenario in so many is looked through for races.
 const RACE_SHARE: u64 = 8;
+/// One scenario in so many is asked a question that takes more runs: each costs as much as the scenario again.
+const ASK_SHARE: u64 = 4;
 /// Most work of a scenario that is looked through for races, which takes several times as long.
 const RACE_WORK: u64 = 10_000_000;
 /// Scenarios of a batch for each thread: few, so that a time limit is kept.
@@ -216,7 +218,8 @@ fn run_batch(
 /// What is asked of scenario `index`.
 fn ask_of(settings: &Settings, index: u64) -> Ask {
     match settings.ask {
-        Ask::InTurn(first) => Ask::InTurn(first.wrapping_add(index)),
+        Ask::InTurn(_) if !index.is_multiple_of(ASK_SHARE) => Ask::Nothing,
+        Ask::InTurn(first) => Ask::InTurn(first.wrapping_add(index / ASK_SHARE)),
         ask => ask,
     }
 }
