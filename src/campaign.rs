@@ -16,7 +16,7 @@ use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Outcome};
 use crate::generate;
 use crate::oracle::{Ask, Finding, Identity};
-use crate::shrink::Shrunk;
+use crate::shrink::{Shrunk, edit};
 use crate::stats::Stats;
 
 mod first;
@@ -57,6 +57,8 @@ pub struct Settings<'a> {
     pub ask: Ask,
     /// What one scenario may cost.
     pub budget: generate::Budget,
+    /// Items that every case is given; those that print.
+    pub with: Option<Case>,
     /// Set from outside to stop early, as Ctrl-C does.
     pub stop: &'a AtomicBool,
 }
@@ -115,12 +117,17 @@ impl Summary {
 
 /// A fault of ours that ended a campaign, with the scenario that showed it.
 #[derive(Debug, thiserror::Error)]
-#[error("{error} (case '{scenario}')")]
+#[error("{error}{}", of_case(scenario))]
 pub struct CampaignError {
     /// The scenario.
     pub scenario: Scenario,
     /// The fault.
     pub error: HarnessError,
+}
+
+/// Which case it was; there is none where a backend did not open.
+fn of_case(scenario: &Scenario) -> String {
+    if scenario.calls.is_empty() { String::new() } else { format!(" (case '{scenario}')") }
 }
 
 /// Runs a campaign. `tell` hears of everything as it happens; the summary is complete whether the
@@ -207,12 +214,24 @@ fn run_batch(
     indices: std::ops::Range<u64>,
 ) -> Vec<Checked> {
     let check = |index: u64| {
-        let scenario = generate::nth(settings.seed, index, &budget);
+        let scenario = drawn(settings, index, &budget);
         let (run, ask) = (run_of(settings, index, &scenario), ask_of(settings, index));
         let outcome = pool.check(&scenario, run, ask);
         (index, scenario, outcome)
     };
     indices.into_par_iter().map(check).collect()
+}
+
+/// Scenario `index` of a campaign, with the items that every case is given.
+fn drawn(settings: &Settings, index: u64, budget: &generate::Budget) -> Scenario {
+    let mut scenario = generate::nth(settings.seed, index, budget);
+    if let Some(with) = &settings.with {
+        for case in &mut scenario.calls {
+            edit::give_items(case, with);
+            generate::legalise(case);
+        }
+    }
+    scenario
 }
 
 /// What is asked of scenario `index`.

@@ -240,6 +240,7 @@ fn row(planted: Planted, plan: &Plan, shop: &Shop, emulator: &Choice) -> Result<
         cases: Some(plan.cases),
         time: None,
         ask: Ask::Nothing,
+        with: None,
         stop_after: Some(1),
         budget: BUDGET,
         stop: plan.stop,

@@ -122,6 +122,9 @@ pub struct Fuzz {
     /// Stop after this many distinct findings.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub stop_after: Option<usize>,
+    /// Give every case these items of the notation, say "do=ones" or "f16 causal", and draw the rest.
+    #[arg(long, value_name = "ITEMS")]
+    pub with: Option<String>,
     /// Folder for findings.
     #[arg(long, value_name = "DIR", default_value = "findings")]
     pub save: PathBuf,
