@@ -12,7 +12,7 @@ use super::{Coord, Evidence, Finding, Kind, budget};
 use crate::case::{Base, Case, Sink};
 use crate::linalg;
 use crate::outputs::Output;
-use crate::reference::{Unit, query_heads};
+use crate::reference::{Unit, dot, query_heads};
 use crate::tensor::DType;
 
 /// What exact arithmetic gives for a unit.
@@ -83,27 +83,19 @@ pub fn expected(unit: &Unit, dtype: DType) -> Option<Exact> {
             let (rows, keys) = (block.rows.clone(), block.keys.clone());
             let [height, width] = [rows.len(), keys.len()];
             let mut p = unit.scores(head, &block);
-            for row in p.chunks_mut(width.max(1)) {
-                probabilities(row)?;
-            }
-            let (k, v) = (&unit.k[keys.start * d..keys.end * d], &unit.v[keys.start * e..keys.end * e]);
-            let q = &unit.q[head][rows.start * d..rows.end * d];
-            let dout = &unit.dout[head][rows.start * e..rows.end * e];
+            p.chunks_mut(width.max(1)).try_for_each(probabilities)?;
+            let (q, dout) = (unit.q_rows(head, &block), unit.dout_rows(head, &block));
             let block_o = &mut head_o[rows.start * e..rows.end * e];
-            linalg::nn(height, width, e, &p, v, block_o, false);
-            let mut ds = vec![0.0; height * width];
-            linalg::nt(height, e, width, dout, v, &mut ds);
-            for i in 0..height {
-                let row = |of: &[f64]| of[i * e..(i + 1) * e].to_vec();
-                let delta: f64 = row(dout).iter().zip(row(block_o)).map(|(x, y)| x * y).sum();
-                let scores = i * width..(i + 1) * width;
-                for (ds, &p) in ds[scores.clone()].iter_mut().zip(&p[scores]) {
-                    *ds = p * (*ds - delta);
-                }
+            linalg::nn(height, width, e, &p, unit.v_rows(&block), block_o, false);
+            let mut ds = unit.d_probabilities(head, &block);
+            let deltas = dout.chunks(e).zip(block_o.chunks(e)).map(|(dout, o)| dot(dout, o));
+            let of_rows = ds.chunks_mut(width.max(1)).zip(p.chunks(width.max(1)));
+            for ((ds, p), delta) in of_rows.zip(deltas) {
+                ds.iter_mut().zip(p).for_each(|(ds, p)| *ds = p * (*ds - delta));
             }
-            let stored = [&p, &ds].into_iter().all(|values| all_of(dtype, values));
-            stored.then_some(())?;
-            linalg::nn(height, width, d, &ds, k, &mut head_dq[rows.start * d..rows.end * d], false);
+            (all_of(dtype, &p) && all_of(dtype, &ds)).then_some(())?;
+            let block_dq = &mut head_dq[rows.start * d..rows.end * d];
+            linalg::nn(height, width, d, &ds, unit.k_rows(&block), block_dq, false);
             linalg::tn_add(width, height, d, &ds, q, &mut dk[keys.start * d..keys.end * d]);
             linalg::tn_add(width, height, e, &p, dout, &mut dv[keys.start * e..keys.end * e]);
         }
