@@ -44,11 +44,7 @@ pub(super) fn recipe(u: &mut Unstructured) -> Result<Data> {
     let base = weighted(u, &bases)?;
     let offset = weighted(u, &offsets)?;
     let head_scale = weighted(u, &[(200, 1.0), (30, 2.0), (26, 8.0)])?;
-    match base {
-        // Another logit would make them what they are not.
-        Base::Flat | Base::OneHot => Ok(Data { base, ..Data::default() }),
-        _ => Ok(Data { base, offset, head_scale }),
-    }
+    Ok(Data { base, offset, head_scale })
 }
 
 /// dO before the lengths are known.

@@ -97,3 +97,85 @@ fn spots(row: u64, out: &mut [f64]) {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::inputs::Inputs;
+    use crate::tensor::Tensor;
+
+    fn inputs(text: &str) -> Inputs {
+        Inputs::new(&text.parse().unwrap())
+    }
+
+    fn row(of: &Tensor, row: usize, head: usize) -> Vec<f64> {
+        of.rows_of_head(row..row + 1, head)
+    }
+
+    #[test]
+    fn rows_of_flat_values_pair_up_around_their_level() {
+        for n in [2, 8, 64] {
+            let Inputs { q, k, v, dout, .. } = inputs(&format!("[{n}] h2/1 d16/24 data=flat seed={n}"));
+            assert!((0..q.len()).all(|i| q.at(i) == 0.0));
+            let of_one = |x: &[f64]| x.iter().filter(|x| x.abs() == 1.0).count();
+            for i in 0..n {
+                assert!(of_one(&row(&k, i, 0)) == 8 && of_one(&row(&dout, i, 1)) == 8);
+            }
+            let sum = |i: usize, j: usize| -> Vec<f64> {
+                row(&v, i, 0).iter().zip(row(&v, j, 0)).map(|(x, y)| x + y).collect()
+            };
+            let mean: Vec<f64> =
+                (0..24).map(|c| (0..n).map(|i| row(&v, i, 0)[c]).sum::<f64>() / n as f64).collect();
+            let twice: Vec<f64> = mean.iter().map(|x| 2.0 * x).collect();
+            assert!(mean.iter().all(|x| x.fract() == 0.0 && x.abs() <= 2.0), "{mean:?}");
+            assert!((0..n).all(|i| (0..n).any(|j| i != j && sum(i, j) == twice)), "every row has its other");
+        }
+    }
+
+    #[test]
+    fn a_one_hot_query_is_aimed_at_a_key_that_it_sees() {
+        let (mut twins, mut singles) = (0, 0);
+        for seed in 0..20 {
+            let text = format!("[40]x[60] h4/2 d32 window(9,3) data=one-hot seed={seed}");
+            let inputs = inputs(&text);
+            for head in 0..4 {
+                for i in 0..40 {
+                    let q = row(&inputs.q, i, head);
+                    let seen = inputs.case.mask.visible_keys(i, 40, 60);
+                    let dots = seen.map(|j| {
+                        let k = row(&inputs.k, j, head / 2);
+                        q.iter().zip(k).map(|(x, y)| x * y).sum::<f64>()
+                    });
+                    let dots: Vec<f64> = dots.collect();
+                    let hits = dots.iter().filter(|&&x| x == 16.0 * 32.0).count();
+                    assert!((1..=2).contains(&hits), "{text}: query {i} of head {head} hits {hits}");
+                    assert!(dots.iter().all(|&x| x == 512.0 || x == 0.0 || x == -512.0));
+                    twins += usize::from(hits == 2);
+                    singles += usize::from(hits == 1);
+                }
+            }
+        }
+        assert!(twins > 100 && singles > 100, "{twins} twins, {singles} single keys");
+    }
+
+    /// Each tensor's elements as digits of a number of base 31, mod 2^64: what the page's words gave when they were
+    /// followed in Python.
+    #[test]
+    fn the_recipes_are_those_of_the_page() {
+        let shape = "[4,6]x[5,8] h4/2 d24/16";
+        let told = [
+            (
+                "window(3,1) data=one-hot",
+                [0x0446_80e9_d34f_ec00, 0x6af3_b5b5_4517_2558, 0x6bd5_d8c1_831f_d2d8, 0xe020_4ece_eb80_2d82],
+            ),
+            ("data=flat", [0, 0x09a4_6dce_dfc9_88ca, 0x4618_2205_f1e6_9d85, 0x8d83_a1b1_c330_b4b4]),
+        ];
+        for (recipe, numbers) in told {
+            let inputs = inputs(&format!("{shape} {recipe} seed=9"));
+            let number = |tensor: &Tensor| {
+                let elements = (0..tensor.len()).map(|i| tensor.at(i) as i64 as u64);
+                elements.fold(0u64, |number, x| number.wrapping_mul(31).wrapping_add(x))
+            };
+            assert_eq!([&inputs.q, &inputs.k, &inputs.v, &inputs.dout].map(number), numbers, "{recipe}");
+        }
+    }
+}
