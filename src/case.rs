@@ -186,7 +186,7 @@ impl Case {
     fn validate_numbers(&self) -> Result<(), Invalid> {
         let spread = match self.data.base {
             Base::Logits(spread) => spread,
-            Base::Ones | Base::Dyadic => 1.0,
+            Base::Ones | Base::Dyadic | Base::Flat | Base::OneHot => 1.0,
         };
         let in_range = [
             (Item::Scale, "the softmax scale", self.scale.unwrap_or(1.0), limits::MAX_FACTOR),

@@ -10,6 +10,7 @@ use crate::case::{Base, Case, Sink, Span};
 use crate::tensor::{DType, Poison, Tensor};
 
 mod derive;
+mod exact;
 
 pub use derive::Origin;
 
@@ -24,6 +25,10 @@ enum Stream {
     HeadGain = 5,
     HeadScale = 6,
     Sink = 7,
+    Level = 8,
+    Reach = 9,
+    Order = 10,
+    Target = 11,
 }
 
 /// Standard deviation of the sum of four independent uniforms over `0..65536`.
@@ -82,12 +87,14 @@ impl Inputs {
     }
 }
 
-/// One row of one head of one sequence, by data keys.
+/// One row of one head of one sequence, by data keys; and how many queries and keys the sequence has.
 #[derive(Clone, Copy)]
 struct At {
     sequence: u64,
     row: u64,
     head: u64,
+    m: usize,
+    n: usize,
 }
 
 /// The rows of one side.
@@ -105,10 +112,12 @@ impl Layout<'_> {
         let mut tensor = Tensor::poisoned(case.dtype, [self.rows as usize, heads, dim], Poison::Nan);
         let limit = case.dtype.max_finite();
         let mut row = vec![0.0; dim];
-        for (span, &key) in self.spans.iter().zip(&case.keys) {
+        for (sequence, (span, &key)) in self.spans.iter().zip(&case.keys).enumerate() {
+            let [m, n] = [&case.q, &case.kv].map(|side| side.lengths[sequence] as usize);
             for i in 0..span.len {
                 for head in 0..heads {
-                    let at = At { sequence: key.into(), row: i as u64, head: self.head_key(case, head) };
+                    let head_key = self.head_key(case, head);
+                    let at = At { sequence: key.into(), row: i as u64, head: head_key, m, n };
                     values(at, &mut row);
                     let start = tensor.index(span.row + i, head, 0) as isize;
                     for (column, &x) in row.iter().enumerate() {
@@ -163,19 +172,22 @@ impl<'a> Recipe<'a> {
 
     /// Values of the base recipe, times `factor` where they are natural.
     fn base(&self, stream: Stream, at: At, factor: f64, out: &mut [f64]) {
+        if self.is_exact() {
+            return self.exact(stream, at, out);
+        }
         let row = self.hash(stream, at);
         for (column, x) in out.iter_mut().enumerate() {
             let h = mix(row ^ column as u64);
             *x = match self.case.data.base {
-                Base::Logits(_) => normal(h) * factor,
                 Base::Ones => 1.0,
                 Base::Dyadic => (h % 5) as f64 * 0.5 - 1.0,
+                _ => normal(h) * factor,
             };
         }
     }
 
     fn q(&self, at: At, out: &mut [f64]) {
-        let head = At { sequence: 0, row: 0, head: at.head };
+        let head = At { sequence: 0, row: 0, ..at };
         let row_gain = gain(self.hash(Stream::RowGain, at));
         let head_gain = gain(self.hash(Stream::HeadGain, head));
         let range = self.case.data.head_scale;
@@ -206,7 +218,7 @@ impl<'a> Recipe<'a> {
         let mut tensor = Tensor::poisoned(DType::F32, Inputs::sink_shape(self.case), Poison::Nan);
         let offset = if self.offset.is_some() { self.case.data.offset } else { 0.0 };
         for head in 0..tensor.len() {
-            let at = At { sequence: 0, row: 0, head: key(head) };
+            let at = At { sequence: 0, row: 0, head: key(head), m: 0, n: 0 };
             tensor.set(head as isize, offset + 2.0 * normal(self.hash(Stream::Sink, at)));
         }
         tensor
@@ -220,6 +232,8 @@ impl<'a> Recipe<'a> {
         }
         if dout.ones {
             out.fill(1.0);
+        } else if self.is_exact() {
+            self.exact(Stream::Dout, at, out);
         } else {
             let row = self.hash(Stream::Dout, at);
             for (column, x) in out.iter_mut().enumerate() {

@@ -14,6 +14,7 @@ use crate::reference::{Unit, query_heads};
 pub mod agreement;
 pub mod bound;
 pub mod budget;
+pub mod exact;
 pub mod finding;
 pub mod hygiene;
 pub mod laws;
@@ -44,7 +45,7 @@ pub struct Oracle {
 }
 
 /// Every oracle, in the order of identity.
-pub const ORACLES: [Oracle; 5] = [
+pub const ORACLES: [Oracle; 6] = [
     Oracle {
         name: "hygiene",
         question: "every live element written and finite, dead rows as the contract says, guards intact",
@@ -64,6 +65,11 @@ pub const ORACLES: [Oracle; 5] = [
         name: "laws",
         question: "the conservation laws: sum dV = sum dO, sum dK = 0, <q,dQ> = <k,dK>, <v,dV> = <o,dO>",
         judge: laws::judge,
+    },
+    Oracle {
+        name: "exact",
+        question: "to the bit what exact arithmetic gives, where nothing is to be rounded",
+        judge: exact::judge,
     },
     Oracle {
         name: "race",

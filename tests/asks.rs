@@ -1,15 +1,15 @@
 //! Questions that need further runs: silent on right backends, and each finds what it is for.
 
-use thd_fuzz::backend::{Answer, Backend, Choice, Run, RunError, Support};
+use thd_fuzz::backend::{Answer, Backend, Choice, Failure, Run, RunError, Support};
 use thd_fuzz::case::{Case, Mask, Scenario};
 use thd_fuzz::check::{Outcome, Report, Side, check_asking};
 use thd_fuzz::contract::{Contract, Deterministic, Known, Rounding};
 use thd_fuzz::generate::{Budget, Softmax, nth};
 use thd_fuzz::inputs::Inputs;
-use thd_fuzz::oracle::question::QUESTIONS;
-use thd_fuzz::oracle::{Ask, Kind};
+use thd_fuzz::oracle::question::{Base, QUESTIONS, REFUSAL};
+use thd_fuzz::oracle::{Ask, Kind, Truth};
 use thd_fuzz::outputs::{Output, Outputs};
-use thd_fuzz::tensor::Poison;
+use thd_fuzz::tensor::{DType, Poison};
 
 fn asked(scenario: &Scenario, backend: &mut dyn Backend, contract: Contract, ask: Ask) -> Outcome {
     let side = Side { backend, contract, run: Run::PLAIN };
@@ -252,5 +252,148 @@ fn every_question_is_silent_on_the_emulator() {
     for (name, count) in counts {
         // It runs in this process.
         assert!(count > 0 || name == "fresh-process", "{name}: never asked");
+    }
+}
+
+/// What a backend does with a case that it declares unsupported.
+#[derive(Clone, Copy, Debug)]
+enum Declared {
+    Refuses,
+    Answers,
+    Errs,
+    Crashes,
+}
+
+struct Declaring {
+    model: Box<dyn Backend>,
+    does: Declared,
+}
+
+impl Backend for Declaring {
+    fn supports(&self, case: &Case) -> Support {
+        if case.heads.q == 3 { Support::No("three heads".into()) } else { Support::Yes }
+    }
+
+    fn reset(&mut self) {}
+
+    fn run(&mut self, run: Run, inputs: &Inputs) -> Result<Answer, RunError> {
+        let mut answer = self.model.run(run, inputs)?;
+        match self.does {
+            _ if inputs.case.heads.q != 3 => {}
+            Declared::Refuses => return Err(RunError::Refused("three heads".into())),
+            Declared::Answers => {}
+            Declared::Errs => scale_all(&mut answer.outputs, Output::Dv, 2.0),
+            Declared::Crashes => {
+                return Err(RunError::Fault { kind: Failure::Crash, detail: "signal 11".into() });
+            }
+        }
+        Ok(answer)
+    }
+}
+
+#[test]
+fn what_is_declared_unsupported_is_refused_or_answered_rightly() {
+    let outcome = |does, ask| {
+        let model = Choice::find(Some("model"), None).expect("a name").open().expect("it needs nothing");
+        let scenario: Scenario = "[4]; [5] h3".parse().expect("a valid scenario");
+        asked(&scenario, &mut Declaring { model, does }, Contract::OWN, ask)
+    };
+    let finding = |outcome| match outcome {
+        Outcome::Judged(report) => match &report.findings[..] {
+            [one, rest @ ..] => {
+                // Given its own forward, and of the chain.
+                assert!(rest.iter().all(|f| (f.kind, f.tensor) == (one.kind, one.tensor)), "{rest:?}");
+                let again = report.identity().map(|id| id.ask());
+                (one.kind, one.call, one.tensor, again, one.note.clone())
+            }
+            [] => panic!("nothing is found"),
+        },
+        Outcome::Refused(reason) => panic!("{reason}"),
+    };
+    let refused = |outcome| match outcome {
+        Outcome::Refused(reason) => reason,
+        Outcome::Judged(report) => panic!("{report:?}"),
+    };
+    for ask in [Ask::All, Ask::InTurn(3), Ask::One(REFUSAL)] {
+        assert_eq!(refused(outcome(Declared::Refuses, ask)), "three heads");
+        let rightly = refused(outcome(Declared::Answers, ask));
+        assert_eq!(rightly, "three heads; it answered all the same, and rightly");
+        for (does, tensor) in [(Declared::Errs, Some(Output::Dv)), (Declared::Crashes, None)] {
+            let (kind, call, found, again, note) = finding(outcome(does, ask));
+            assert_eq!((kind, call, found), (Kind::Refusal, 1, tensor), "{does:?}");
+            assert_eq!(again, Some(Ask::One(REFUSAL)), "what a shrink asks");
+            assert!(note.contains("that it declares unsupported"), "{note}");
+        }
+    }
+    for ask in [Ask::Nothing, Ask::One("alone")] {
+        assert_eq!(refused(outcome(Declared::Errs, ask)), "three heads", "nobody ran it");
+    }
+}
+
+/// Every element of the inputs, to the bit.
+fn bits(inputs: &Inputs) -> Vec<u64> {
+    let tensors = [&inputs.q, &inputs.k, &inputs.v, &inputs.dout, &inputs.sink];
+    tensors.iter().flat_map(|tensor| (0..tensor.len()).map(|i| tensor.at(i).to_bits())).collect()
+}
+
+#[test]
+fn derived_inputs_are_those_of_their_case_where_a_text_can_say_it() {
+    let choice = Choice::find(Some("model"), None).expect("a name of the table");
+    let mut model = choice.open().expect("it needs nothing");
+    let budget = Budget { max_tokens: 256, max_work: 500_000, softmax: Softmax::ALL };
+    let mut compared = 0;
+    for index in 0..150 {
+        let case = nth(22, index, &budget).calls.remove(0);
+        let inputs = Inputs::new(&case);
+        let outputs = model.run(Run::PLAIN, &inputs).expect("it refuses nothing").outputs;
+        let contract = choice.descriptor.contract;
+        let truth = Truth::work_out(&inputs, &outputs, contract.rounding);
+        let base = Base { call: 1, inputs: &inputs, outputs: &outputs, truth: &truth, contract };
+        // Repeated keys belong to query heads at other places of their groups; a subnormal that is doubled is
+        // not what doubled data round to.
+        let told = |name| name != "mha" && (name != "doubled" || case.dtype == DType::Bf16);
+        for question in QUESTIONS.iter().filter(|question| told(question.name)) {
+            for step in question.plan(&base).into_iter().flatten() {
+                let Some(derived) = step.inputs else { continue };
+                if derived.case.validate().is_ok() {
+                    let drawn = Inputs::new(&derived.case);
+                    assert_eq!(
+                        bits(&derived),
+                        bits(&drawn),
+                        "{}: {case} and {}",
+                        question.name,
+                        derived.case
+                    );
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 500, "{compared}");
+}
+
+#[test]
+fn another_mask_shows_the_same_pairs() {
+    let choice = Choice::find(Some("model"), None).expect("a name of the table");
+    let mut model = choice.open().expect("it needs nothing");
+    let question = QUESTIONS.iter().find(|question| question.name == "other-mask").expect("a name");
+    let masks =
+        ["", "causal", "causal-br", "window(9,*)", "window-br(*,0)", "window(40,40)", "window-br(3,70)"];
+    for mask in masks {
+        let case: Case = format!("[5,9,2]x[9,5,7] {mask}").parse().expect("a valid case");
+        let inputs = Inputs::new(&case);
+        let outputs = model.run(Run::PLAIN, &inputs).expect("it refuses nothing").outputs;
+        let contract = Contract::OWN;
+        let truth = Truth::work_out(&inputs, &outputs, contract.rounding);
+        let base = Base { call: 0, inputs: &inputs, outputs: &outputs, truth: &truth, contract };
+        let plan = question.plan(&base).unwrap_or_else(|reason| panic!("{mask}: {reason}"));
+        let other = &plan[0].inputs.as_ref().expect("another case").case;
+        assert_ne!(other.mask, case.mask);
+        for (&m, &n) in case.q.lengths.iter().zip(&case.kv.lengths) {
+            for i in 0..m as usize {
+                let keys = |mask: Mask| mask.visible_keys(i, m as usize, n as usize);
+                assert_eq!(keys(other.mask), keys(case.mask), "{mask}: query {i} of {m}, {n} keys");
+            }
+        }
     }
 }

@@ -192,6 +192,8 @@ fn the_grammar_has_every_word_that_the_parser_reads() {
         "logits(",
         "ones",
         "dyadic",
+        "flat",
+        "one-hot",
         "offset(",
         "head-scale(",
         "do=",

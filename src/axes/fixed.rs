@@ -39,7 +39,7 @@ pub(super) static AXES: &[Axis] = &[
     pinned("gradients asked for", "grads=bias", "EXTRA-GRAD", "dQ, dK and dV together",
         "subsets are planned with the bias, where they have failed"),
     pinned("outputs before a call", "", "PAD-POISON, STALE-WS", "NaN, then a second pattern",
-        "not a dimension of a case: every case is asked about both by the hygiene oracle"),
+        "not a dimension of a case: the question other-poison asks about it"),
     pinned("workspaces and freed memory before a call", "", "STALE-WS", "poisoned where the harness owns them",
         "a duty of each backend, not a dimension of a case; earlier calls of a scenario dirty the rest"),
     pinned("repeats of a call", "repeat=3", "RACE, DET", "decided by the repeat oracle",

@@ -77,7 +77,7 @@ pub(super) static AXES: &[Axis] = &[
     axis("tail of q", "tail-q=16", "PAD-POISON, GAP", ROWS, OfCase(|case| rows(case.q.tail))),
     axis("tail of kv", "tail-kv=16", "PAD-POISON, GAP", ROWS, OfCase(|case| rows(case.kv.tail))),
     axis("data", "data=logits(4)", "STATS, RANGE, TAIL",
-        &["logits(1)", "logits below 0.25", "logits(0.5)", "logits 2 to 4", "logits 8 to 50", "ones", "dyadic"],
+        &["logits(1)", "logits below 0.25", "logits(0.5)", "logits 2 to 4", "logits 8 to 50", "ones", "dyadic", "flat", "one-hot"],
         OfCase(base)),
     axis("offset of the logits", "data=offset(-110)", "TAIL, RANGE",
         &["0", "-110", "100", "-200 or 200", "-30 to 30"], OfCase(offset)),
@@ -269,6 +269,8 @@ fn base(case: &Case) -> usize {
         Base::Logits(_) => 4,
         Base::Ones => 5,
         Base::Dyadic => 6,
+        Base::Flat => 7,
+        Base::OneHot => 8,
     }
 }
 

@@ -135,6 +135,8 @@ fn data(data: &Data) -> Option<String> {
         Base::Logits(spread) => terms.push(format!("logits({spread})")),
         Base::Ones => terms.push("ones".into()),
         Base::Dyadic => terms.push("dyadic".into()),
+        Base::Flat => terms.push("flat".into()),
+        Base::OneHot => terms.push("one-hot".into()),
     }
     if data.offset != 0.0 {
         terms.push(format!("offset({})", data.offset));

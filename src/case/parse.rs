@@ -77,10 +77,10 @@ fn data(input: &mut Input<'_>) -> Parsed<Data> {
     let mut seen = Vec::new();
     loop {
         let start = input.checkpoint();
-        let what = "logits(..), ones, dyadic, offset(..) or head-scale(..)";
+        let what = "logits(..), ones, dyadic, flat, one-hot, offset(..) or head-scale(..)";
         let term = name(input, what)?;
-        let kind = if matches!(term, "logits" | "ones" | "dyadic") {
-            "one of logits, ones and dyadic"
+        let kind = if matches!(term, "logits" | "ones" | "dyadic" | "flat" | "one-hot") {
+            "one of logits, ones, dyadic, flat and one-hot"
         } else {
             term
         };
@@ -91,6 +91,8 @@ fn data(input: &mut Input<'_>) -> Parsed<Data> {
         match term {
             "ones" => data.base = Base::Ones,
             "dyadic" => data.base = Base::Dyadic,
+            "flat" => data.base = Base::Flat,
+            "one-hot" => data.base = Base::OneHot,
             // Ranges are judged with the call as a whole, by `Case::validate`.
             "logits" => data.base = Base::Logits(argument(input, "the spread of the logits")?),
             "offset" => data.offset = argument(input, "the offset of the logits")?,

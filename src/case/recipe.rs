@@ -9,6 +9,10 @@ pub enum Base {
     Ones,
     /// Halves in `-1..=1`: few values, all exact in every dtype.
     Dyadic,
+    /// Every probability `1/n`, every other value an integer over n: no rounding where n is a power of two.
+    Flat,
+    /// Every query sees one key, or two that are equal: no rounding where logits are far enough apart.
+    OneHot,
 }
 
 /// Recipe of q, k and v.

@@ -15,7 +15,7 @@ const FACTORS: [f64; 13] = [1e-7, 1e-5, 1e-4, 1e-3, 0.1, 0.5, 4.0, 64.0, 128.0, 
 
 pub(super) fn recipe(u: &mut Unstructured) -> Result<Data> {
     let bases = [
-        (96, Base::Logits(1.0)),
+        (82, Base::Logits(1.0)),
         (14, Base::Logits(0.01)),
         (14, Base::Logits(0.1)),
         (18, Base::Logits(0.5)),
@@ -26,6 +26,8 @@ pub(super) fn recipe(u: &mut Unstructured) -> Result<Data> {
         (6, Base::Logits(50.0)),
         (16, Base::Ones),
         (22, Base::Dyadic),
+        (7, Base::Flat),
+        (7, Base::OneHot),
     ];
     let offsets = [
         (182, 0.0),
@@ -112,6 +114,8 @@ pub fn largest_factor(case: &Case) -> f64 {
     // Values that give logits of this spread at this scale; q takes the head's factor as well.
     let rms = match case.data.base {
         Base::Logits(spread) if scale > 0.0 => (spread / (scale * d.sqrt())).sqrt().max(1.0),
+        // The height of a query over its key.
+        Base::OneHot => 16.0,
         _ => 1.0,
     };
     let constant = if scale > 0.0 { (case.data.offset.abs() / scale).sqrt() } else { 0.0 };

@@ -449,3 +449,18 @@ pub fn doubles_to_the_bit(dtype: DType, spread: f64, factor: f64) -> bool {
     let small = factor.abs().min(1.0);
     dtype == DType::Bf16 && small > 0.0 && spread - small.ln() <= NORMAL_SPREAD
 }
+
+// Of exact cases. Nothing there is a tolerance of an output: these say where a probability, computed in fp32,
+// is a power of two once it is rounded to the dtype, and where it is 0.
+
+/// Logits, in nats, that are this far below the largest have a probability of 0 in fp32: below 2^-150 nothing is
+/// left, half of the least subnormal, which is 150 ln 2 = 103.97; and a little for the logits' own errors.
+pub const EXACT_GAP: f64 = 105.0;
+
+/// Largest logit, in nats: its error in fp32, some 2^-23 of it on either side of the difference, is then a factor of
+/// P that is nearer to 1 than the half step of f16 below a power of two, 2^-12.
+pub const EXACT_LOGIT: f64 = 256.0;
+
+/// Most rows of a kv head's group: their sum of values of up to 11 bits, 16 times a key each, takes no more
+/// than the 24 bits of fp32.
+pub const EXACT_ROWS: usize = 512;

@@ -60,6 +60,8 @@ pub enum Kind {
     Spread,
     /// A conservation law broken.
     Law(u8),
+    /// An element that is not what exact arithmetic gives, where nothing is rounded.
+    Inexact,
     /// Accesses in conflict.
     Race,
     /// An answer that is not what another answer says that it should be, by the question of this name.
@@ -77,6 +79,7 @@ impl Kind {
             Kind::Forward | Kind::Backward | Kind::Chain => "bound",
             Kind::Bias | Kind::Spread => "statistics",
             Kind::Law(_) => "laws",
+            Kind::Inexact => "exact",
             Kind::Race => "race",
             Kind::Derived(name) => question::find(name).map_or("derived", |question| question.oracle),
             Kind::Refusal => "refusal",
@@ -100,6 +103,7 @@ impl Kind {
             Kind::Bias => "bias".into(),
             Kind::Spread => "spread".into(),
             Kind::Law(law) => format!("law-{law}"),
+            Kind::Inexact => "inexact".into(),
             Kind::Race => "race".into(),
             Kind::Derived(name) => name.into(),
             Kind::Refusal => "answered".into(),
@@ -126,6 +130,7 @@ impl Kind {
             Kind::NonFinite | Kind::Forward | Kind::Backward | Kind::Chain => Class::Value,
             Kind::Bias | Kind::Spread => Class::Statistic,
             Kind::Law(_) => Class::Law,
+            Kind::Inexact => Class::Inexact,
             Kind::Race => Class::Race,
             Kind::Derived(name) => Class::Derived(name),
             Kind::Refusal => Class::Refusal,
@@ -145,6 +150,7 @@ enum Class {
     Value,
     Statistic,
     Law,
+    Inexact,
     Race,
     Derived(&'static str),
     Refusal,

@@ -1,5 +1,7 @@
 //! JSON lines: an object for each finding, last a summary. Numbers that are not finite are `null`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::backend::Choice;
@@ -139,6 +141,7 @@ struct SummaryLine<'a> {
     refused: u64,
     seconds: f64,
     cases_per_second: f64,
+    asked: &'a BTreeMap<&'static str, u64>,
     median_tokens: u64,
     share_over_256_tokens: f64,
     share_of_4_heads_or_more: f64,
@@ -274,6 +277,7 @@ fn summary_line(
         refused: stats.refused.values().sum(),
         seconds: summary.elapsed.as_secs_f64(),
         cases_per_second: summary.cases_per_second(),
+        asked: &stats.asked,
         median_tokens: stats.tokens.quantile(0.5),
         share_over_256_tokens: stats.tokens.share(|n| n > 256),
         share_of_4_heads_or_more: stats.heads.share(|n| n >= 4),

@@ -134,6 +134,8 @@ fn data(data: &Data) -> Rank {
         base if base == plain.base => [0; 4],
         Base::Ones => [1, 0, 0, 0],
         Base::Dyadic => [2, 0, 0, 0],
+        Base::Flat => [4, 0, 0, 0],
+        Base::OneHot => [5, 0, 0, 0],
         Base::Logits(spread) => {
             let [decimals, size, sign] = number(spread);
             [3, decimals, size, sign]

@@ -101,8 +101,15 @@ impl Pool {
     fn values(&mut self, case: &mut Case) {
         case.dtype = self.pick(&[DType::Bf16, DType::F16]);
         case.scale = self.pick(&[None, None, Some(1.0), Some(0.5), Some(0.0883), Some(-2.25)]);
-        case.data.base =
-            self.pick(&[Base::Logits(1.0), Base::Logits(4.0), Base::Logits(0.37), Base::Ones, Base::Dyadic]);
+        case.data.base = self.pick(&[
+            Base::Logits(1.0),
+            Base::Logits(4.0),
+            Base::Logits(0.37),
+            Base::Ones,
+            Base::Dyadic,
+            Base::Flat,
+            Base::OneHot,
+        ]);
         case.data.offset = self.pick(&[0.0, 0.0, 3.5, -57.25, -110.0, 400.0]);
         case.data.head_scale = self.pick(&[1.0, 1.0, 8.0, 2.5]);
         case.dout.ones = self.one_in(4);

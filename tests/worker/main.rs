@@ -7,7 +7,10 @@ use std::time::Duration;
 use thd_fuzz::backend::worker::{Deadline, Program, Worker};
 use thd_fuzz::backend::{Answer, Backend, Choice, Failure, Run, RunError, Support};
 use thd_fuzz::case::Case;
+use thd_fuzz::check::{Outcome, Side, check_asking};
+use thd_fuzz::contract::Contract;
 use thd_fuzz::inputs::Inputs;
+use thd_fuzz::oracle::Ask;
 use thd_fuzz::outputs::Output;
 
 mod command;
@@ -84,6 +87,43 @@ fn a_planted_fault_goes_to_the_child() {
     let wrong = run(&mut there, Run::PLAIN, text).unwrap();
     same(text, &run(&mut *here, Run::PLAIN, text).unwrap(), &wrong);
     assert_ne!(right.outputs.dq.to_bytes(), wrong.outputs.dq.to_bytes());
+}
+
+#[test]
+fn a_question_is_asked_of_a_new_child_and_an_unsupported_case_is_the_childs_to_refuse() {
+    let mut child = worker("emulator", &[]);
+    let mut check = |text: &str, name: &'static str| {
+        let scenario = text.parse().expect("a valid scenario");
+        let side = Side { backend: &mut child, contract: Contract::OWN, run: Run::PLAIN };
+        check_asking(&scenario, side, Ask::One(name)).expect("no fault of ours")
+    };
+    match check("[5,3] h2", "fresh-process") {
+        Outcome::Judged(report) => {
+            assert!(report.findings.is_empty(), "{:?}", report.findings);
+            assert!(matches!(&report.asked[..], [one] if one.skipped.is_none()), "{:?}", report.asked);
+        }
+        Outcome::Refused(reason) => panic!("{reason}"),
+    }
+    let program = Program {
+        path: PathBuf::from(PROGRAM),
+        args: vec!["worker".into(), "--backend".into(), "emulator".into()],
+    };
+    let declares = |_: &Case| Support::No("nothing at all".into());
+    let mut modest = Worker::new("emulator", program, declares);
+    let side = Side { backend: &mut modest, contract: Contract::OWN, run: Run::PLAIN };
+    // The child does not know of it, and is right.
+    match check_asking(&"[4]".parse().unwrap(), side, Ask::All).expect("no fault of ours") {
+        Outcome::Refused(reason) => {
+            assert_eq!(reason, "nothing at all; it answered all the same, and rightly");
+        }
+        Outcome::Judged(report) => panic!("{report:?}"),
+    }
+    for text in ["[4] d136", "[4] softcap=30"] {
+        match check(text, "refusal") {
+            Outcome::Refused(reason) => assert!(!reason.contains("answered"), "{text}: {reason}"),
+            Outcome::Judged(report) => panic!("{text}: {report:?}"),
+        }
+    }
 }
 
 #[test]

@@ -125,12 +125,13 @@ pub fn simplify_softmax(shrinker: &mut Shrinker<'_>) {
 
 /// Drops each term of the data recipe, tries the plainer bases, and shortens the numbers.
 pub fn simplify_data(shrinker: &mut Shrinker<'_>) {
-    let edits: [fn(&mut Case); 5] = [
+    let edits: [fn(&mut Case); 6] = [
         |case| case.data.base = Data::default().base,
         |case| case.data.offset = Data::default().offset,
         |case| case.data.head_scale = Data::default().head_scale,
         |case| case.data.base = Base::Ones,
         |case| case.data.base = Base::Dyadic,
+        |case| case.data.base = Base::Flat,
     ];
     attempt_each(shrinker, &edits);
     DATA.iter().for_each(|dial| dial.simplify(shrinker));
