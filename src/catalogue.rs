@@ -252,6 +252,7 @@ fn row(planted: Planted, plan: &Plan, shop: &Shop, emulator: &Choice) -> Result<
     };
     let scored = plan.scored > 0 && planted.shows_values();
     // Other cases than those of the campaign.
-    let score = scored.then(|| score(&choice, plan.seed.wrapping_add(1), plan.scored, TRIES * plan.scored));
+    let wanted = [plan.scored, TRIES * plan.scored];
+    let score = scored.then(|| score(&choice, plan.seed.wrapping_add(1), wanted, plan.stop));
     Ok(Row { planted, found, told, score: score.transpose()? })
 }

@@ -69,8 +69,7 @@ impl Tally {
                 continue;
             }
             let wrong = seen.is_wrong(i);
-            let says_nothing = seen.silent && tau == Guess::UNWRITTEN;
-            if tau == f64::INFINITY || says_nothing {
+            if tau == f64::INFINITY {
                 self.open += usize::from(wrong);
                 continue;
             }

@@ -221,7 +221,7 @@ fn prefix_sums() -> Vec<Variant> {
     let keys = Bend { keys: Base::PrefixSum, ..Bend::NONE };
     let both = Some(After::AtPrefixSums(Gradients::DKV));
     let stored = |of: Gradients| after(format!("{} stored there", of.names()), After::AtPrefixSums(of));
-    let mut variants: Vec<Variant> = PRODUCTS.map(stored).into();
+    let mut variants: Vec<Variant> = KERNELS.map(stored).into();
     variants.push(named("keys are read there", keys));
     variants.push(Variant {
         detail: "keys are read, dK and dV stored there".into(),
@@ -563,7 +563,7 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         class: "STALE-WS",
         says: "a gradient is added to what the call before left",
         variants: || {
-            let one = |of: Gradients| after(format!("{}", of.names()), After::Stale(of));
+            let one = |of: Gradients| after(of.names().to_string(), After::Stale(of));
             [Gradients::DQ, Gradients::DK, Gradients::DV, Gradients::DKV, Gradients::ALL].map(one).into()
         },
     },

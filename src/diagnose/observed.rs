@@ -28,9 +28,6 @@ pub struct Seen {
     pub tau: Vec<f64>,
     /// Of each element: was it never written?
     pub unwritten: Vec<bool>,
-    /// Was no live element of the whole output written, which should be all zeros? Nothing tells how that
-    /// came.
-    pub silent: bool,
     /// Elements beyond their bound, or not finite.
     pub wrong: usize,
 }
@@ -107,7 +104,6 @@ impl Call {
                 row: plane.row,
                 columns: plane.columns,
                 unwritten: (0..got.len()).map(poison).collect(),
-                silent: false,
                 got,
                 want: plane.bounded.value.clone(),
                 tau: plane.bounded.tau.clone(),
@@ -116,15 +112,7 @@ impl Call {
             seen.wrong = (0..seen.got.len()).filter(|&i| seen.is_wrong(i)).count();
             seen
         });
-        let mut seen: Vec<Seen> = seen.collect();
-        for output in Output::ALL {
-            let written = |seen: &Seen| {
-                seen.output == output
-                    && (seen.unwritten.contains(&false) || seen.want.iter().any(|x| *x != 0.0))
-            };
-            let silent = !seen.iter().any(written);
-            seen.iter_mut().filter(|seen| seen.output == output).for_each(|seen| seen.silent = silent);
-        }
+        let seen: Vec<Seen> = seen.collect();
         let mut units = Unit::all(&inputs.case);
         let group = inputs.case.heads.group() as usize;
         let of_unit = |seen: &Seen, (sequence, kv_head): (usize, usize)| {

@@ -100,6 +100,9 @@ fn another_row(wrong: &[&Seen]) -> Option<String> {
     if let Some(by) = shift {
         return Some(format!("wrong rows hold what the row {by:+} from them should"));
     }
+    if rows.iter().all(|&r| r ^ 1 < len && is(r, &row(&first.want, r ^ 1))) {
+        return Some("each of a pair of rows holds what the other should".into());
+    }
     let head = wrong.iter().find(|other| {
         other.sequence == first.sequence
             && other.head != first.head

@@ -1,6 +1,7 @@
 //! How often the diagnosis is right: a planted fault, random cases that fail with it, the name each gets.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Observed, diagnose};
 use crate::backend::{Choice, Run};
@@ -30,14 +31,20 @@ impl Score {
     }
 }
 
-/// Diagnoses `wanted` random cases that fail on `choice`, each by itself, of `tries` at most.
+/// Diagnoses `wanted` random cases that fail on `choice`, each by itself, of `tries` at most; fewer once
+/// `stop` is set.
 ///
 /// # Errors
 /// A fault of ours.
-pub fn score(choice: &Choice, seed: u64, wanted: u64, tries: u64) -> Result<Score, HarnessError> {
+pub fn score(
+    choice: &Choice,
+    seed: u64,
+    [wanted, tries]: [u64; 2],
+    stop: &AtomicBool,
+) -> Result<Score, HarnessError> {
     let mut backend = choice.open()?;
     let mut score = Score::default();
-    while score.failing < wanted && score.tried < tries {
+    while score.failing < wanted && score.tried < tries && !stop.load(Ordering::Relaxed) {
         let scenario = generate::nth(seed, score.tried, &BUDGET);
         score.tried += 1;
         let side = Side { backend: &mut *backend, contract: choice.descriptor.contract, run: Run::PLAIN };

@@ -34,7 +34,7 @@ fn line(row: &Row) -> String {
     let planted = &row.planted;
     let mut cells = vec![
         planted.class().to_string(),
-        format!("{}: {}", planted.name(), planted.about()),
+        format!("{}: {}", planted.name(), planted.about()).replace('|', "\\|"),
         planted.place().to_string(),
     ];
     match &row.found {

@@ -18,9 +18,6 @@ pub(super) fn kv_head(view: &View, outputs: &mut Outputs, workspace: &mut [f32],
     };
     let heads: Vec<usize> = (0..case.heads.q as usize).filter(of_group).collect();
     let heads = || heads.iter().copied();
-    if view.is(Fault::EmptyQueriesSkipped) && view.queries.len == 0 {
-        return;
-    }
     let statistics: Vec<Statistics> = heads().map(|h| Statistics::read(view, h, outputs)).collect();
     for (head, statistics) in heads().zip(&statistics) {
         if let Some(sum) = dsink.get_mut(head) {
@@ -204,7 +201,9 @@ impl KeyTile {
             let pairs = view.is(Fault::SingleQueryPairs) && view.queries.len == 1 && (j ^ 1) < len;
             let j = if pairs { j ^ 1 } else { j };
             let at = outputs.dk.index(first + j, view.kv_head, 0) as isize;
-            for (c, x) in self.dk[r * view.d..(r + 1) * view.d].iter().enumerate() {
+            let skipped = view.is(Fault::EmptyQueriesSkipped) && view.queries.len == 0;
+            let dk = if skipped { &[] } else { &self.dk[r * view.d..(r + 1) * view.d] };
+            for (c, x) in dk.iter().enumerate() {
                 outputs.dk.set(at + c as isize, f64::from(x * scale));
             }
             if view.is(Fault::TailRowUnwritten) && len % super::TILE == 1 && j + 1 == len && len > 1 {

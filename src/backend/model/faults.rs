@@ -65,7 +65,7 @@ faults! {
     SingleQueryPairs "single-query-pairs" "DEGEN" "[1]x[2]"
         "the path for sequences of a single query stores the dK and dV of a pair of keys in each other's place";
     EmptyQueriesSkipped "empty-q-skipped" "EMPTY" "[0]x[1]"
-        "dK and dV of a sequence without queries are not written";
+        "dK of a sequence without queries is not written";
     SoftmaxWithoutMax "softmax-without-max" "RANGE" "[1] f16 data=ones+head-scale(2)"
         "the forward's exponentials are not taken relative to the row's maximum";
     ScaleCached "scale-cached" "CACHE" "[]; [2] d8"
