@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use rayon::prelude::*;
 use thd_fuzz::case::Case;
 use thd_fuzz::inputs::Inputs;
 use thd_fuzz::outputs::Outputs;
 
 use crate::plant;
-use crate::rules::{RULES, alarms};
+use crate::rules::{LowPrecision, RULES, alarms};
 
 /// A fault whose size can be chosen.
 pub struct Curve {
@@ -53,20 +54,27 @@ pub struct Drawn {
 impl Curve {
     /// Draws it with so many cases a point, half of them of each mask.
     pub fn draw(&'static self, cases: u64) -> Drawn {
-        let point = |&size: &f64| {
-            let mut found = [0u64; RULES.len()];
-            for seed in 0..cases {
-                let text = format!("[512] h4 {} seed={seed}", MASKS[seed as usize % 2]);
-                let (inputs, mut outputs) = plant::right(&text.parse::<Case>().expect("a valid case"));
+        // For each case, whether each rule alarms at each size.
+        let of_case = |seed: u64| -> Vec<[bool; RULES.len()]> {
+            let text = format!("[512] h4 {} seed={seed}", MASKS[seed as usize % 2]);
+            let (inputs, right) = plant::right(&text.parse::<Case>().expect("a valid case"));
+            let low = LowPrecision::of(&inputs);
+            let at = |&size: &f64| {
+                let mut outputs = right.clone();
                 if size != 0.0 {
                     (self.plant)(&inputs, &mut outputs, size);
                 }
-                let alarms = alarms(&inputs, &outputs);
-                found.iter_mut().zip(alarms).for_each(|(count, alarm)| *count += u64::from(alarm));
-            }
-            (size, found.map(|count| 100.0 * count as f64 / cases as f64))
+                alarms(&inputs, &outputs, &low)
+            };
+            self.sizes.iter().map(at).collect()
         };
-        Drawn { curve: self, points: self.sizes.iter().map(point).collect() }
+        let all: Vec<_> = (0..cases).into_par_iter().map(of_case).collect();
+        let percent = |at: usize, rule: usize| {
+            100.0 * all.iter().filter(|case| case[at][rule]).count() as f64 / cases as f64
+        };
+        let point = |(at, &size): (usize, &f64)| (size, std::array::from_fn(|rule| percent(at, rule)));
+        let points = self.sizes.iter().enumerate().map(point).collect();
+        Drawn { curve: self, points }
     }
 }
 

@@ -18,14 +18,13 @@ pub const RULES: [&str; 6] = [
 ];
 
 /// Which rules find something wrong in `outputs`.
-pub fn alarms(inputs: &Inputs, outputs: &Outputs) -> [bool; RULES.len()] {
+pub fn alarms(inputs: &Inputs, outputs: &Outputs, low: &LowPrecision) -> [bool; RULES.len()] {
     let contract = Contract::OWN;
     let truth = Truth::work_out(inputs, outputs, contract.rounding);
     let measures = bound::measure(inputs, outputs, &truth);
     let evidence = Evidence { call: 0, inputs, outputs, truth: &truth, contract, races: &[], measures };
     let mut found = [false; RULES.len()];
     found[0] = !oracle::judge(&evidence).is_empty();
-    let low = LowPrecision::of(inputs);
     for plane in truth.planes(inputs, Judgement::Chain) {
         if !matches!(plane.output, Output::Dq | Output::Dk | Output::Dv) {
             continue;
@@ -92,7 +91,7 @@ impl Head<'_> {
 }
 
 /// Gradients as unfused code computes them in the storage dtype: every product is stored before the next.
-struct LowPrecision {
+pub struct LowPrecision {
     units: Vec<((usize, usize), Gradients)>,
 }
 
@@ -103,7 +102,7 @@ struct Gradients {
 }
 
 impl LowPrecision {
-    fn of(inputs: &Inputs) -> LowPrecision {
+    pub fn of(inputs: &Inputs) -> LowPrecision {
         let of_unit = |(s, h): (usize, usize)| ((s, h), unfused(&Unit::new(inputs, s, h), inputs.case.dtype));
         LowPrecision { units: Unit::all(&inputs.case).into_iter().map(of_unit).collect() }
     }

@@ -10,7 +10,7 @@ use thd_fuzz::inputs::Inputs;
 use thd_fuzz::outputs::{Output, Outputs};
 
 use crate::plant;
-use crate::rules::{RULES, alarms};
+use crate::rules::{LowPrecision, RULES, alarms};
 
 /// Small enough for thousands of cases.
 const BUDGET: Budget = Budget { max_tokens: 600, max_work: 4_000_000, softmax: Softmax::ALL };
@@ -74,7 +74,9 @@ fn showing(index: u64, plant: impl Fn(&Case) -> Option<Outputs>) -> Option<(Inpu
 
 /// In how many cases each rule found something, and how many there were.
 fn count(cases: impl ParallelIterator<Item = (Inputs, Outputs)>) -> ([u64; RULES.len()], u64) {
-    let one = |(inputs, outputs): (Inputs, Outputs)| (alarms(&inputs, &outputs).map(u64::from), 1);
+    let one = |(inputs, outputs): (Inputs, Outputs)| {
+        (alarms(&inputs, &outputs, &LowPrecision::of(&inputs)).map(u64::from), 1)
+    };
     let add = |(mut a, n): ([u64; RULES.len()], u64), (b, m): ([u64; RULES.len()], u64)| {
         a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
         (a, n + m)
