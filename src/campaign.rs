@@ -16,7 +16,7 @@ use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Outcome};
 use crate::generate;
 use crate::oracle::{Ask, Finding, Identity};
-use crate::shrink::Shrunk;
+use crate::shrink::{Shrunk, edit};
 use crate::stats::Stats;
 
 mod first;
@@ -33,6 +33,8 @@ const SHRINK_TIME: Duration = Duration::from_secs(60);
 const LEAST_SHRINK_TIME: Duration = Duration::from_secs(10);
 /// One scenario in so many is looked through for races.
 const RACE_SHARE: u64 = 8;
+/// One scenario in so many is asked a question that takes more runs: each costs as much as the scenario again.
+const ASK_SHARE: u64 = 4;
 /// Most work of a scenario that is looked through for races, which takes several times as long.
 const RACE_WORK: u64 = 10_000_000;
 /// Scenarios of a batch for each thread: few, so that a time limit is kept.
@@ -51,10 +53,12 @@ pub struct Settings<'a> {
     pub time: Option<Duration>,
     /// Stops after this many distinct findings.
     pub stop_after: Option<usize>,
-    /// What is asked of each scenario that passes; in turn: of the i-th from the i-th question on.
+    /// What is asked of scenarios that pass; in turn: one question of every fourth, another each time.
     pub ask: Ask,
     /// What one scenario may cost.
     pub budget: generate::Budget,
+    /// Items that every case is given; those that print.
+    pub with: Option<Case>,
     /// Set from outside to stop early, as Ctrl-C does.
     pub stop: &'a AtomicBool,
 }
@@ -113,12 +117,17 @@ impl Summary {
 
 /// A fault of ours that ended a campaign, with the scenario that showed it.
 #[derive(Debug, thiserror::Error)]
-#[error("{error} (case '{scenario}')")]
+#[error("{error}{}", of_case(scenario))]
 pub struct CampaignError {
     /// The scenario.
     pub scenario: Scenario,
     /// The fault.
     pub error: HarnessError,
+}
+
+/// Which case it was; there is none where a backend did not open.
+fn of_case(scenario: &Scenario) -> String {
+    if scenario.calls.is_empty() { String::new() } else { format!(" (case '{scenario}')") }
 }
 
 /// Runs a campaign. `tell` hears of everything as it happens; the summary is complete whether the
@@ -205,7 +214,7 @@ fn run_batch(
     indices: std::ops::Range<u64>,
 ) -> Vec<Checked> {
     let check = |index: u64| {
-        let scenario = generate::nth(settings.seed, index, &budget);
+        let scenario = drawn(settings, index, &budget);
         let (run, ask) = (run_of(settings, index, &scenario), ask_of(settings, index));
         let outcome = pool.check(&scenario, run, ask);
         (index, scenario, outcome)
@@ -213,10 +222,23 @@ fn run_batch(
     indices.into_par_iter().map(check).collect()
 }
 
+/// Scenario `index` of a campaign, with the items that every case is given.
+fn drawn(settings: &Settings, index: u64, budget: &generate::Budget) -> Scenario {
+    let mut scenario = generate::nth(settings.seed, index, budget);
+    if let Some(with) = &settings.with {
+        for case in &mut scenario.calls {
+            edit::give_items(case, with);
+            generate::legalise(case);
+        }
+    }
+    scenario
+}
+
 /// What is asked of scenario `index`.
 fn ask_of(settings: &Settings, index: u64) -> Ask {
     match settings.ask {
-        Ask::InTurn(first) => Ask::InTurn(first.wrapping_add(index)),
+        Ask::InTurn(_) if !index.is_multiple_of(ASK_SHARE) => Ask::Nothing,
+        Ask::InTurn(first) => Ask::InTurn(first.wrapping_add(index / ASK_SHARE)),
         ask => ask,
     }
 }

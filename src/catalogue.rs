@@ -22,7 +22,7 @@ use crate::oracle::Ask;
 /// What a case may cost: every fault shows within a few tiles.
 const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000, softmax: Softmax::PLAIN };
 /// Random cases for each that is to fail.
-const TRIES: u64 = 40;
+const TRIES: u64 = 20;
 
 /// The hypothesis that each fault is, where it is one. The faults that are not named here are kept out of
 /// the table of hypotheses, so that it is seen what the diagnosis says of what it does not know.
@@ -47,6 +47,10 @@ pub const HYPOTHESIS_OF: &[(&str, &str)] = &[
     ("kv-head-modulo", "kv-head-dealt"),
     ("delta-of-first-head", "delta-of-other-head"),
     ("lse-of-next-row", "lse-of-neighbour-row"),
+    ("kv-tail-unmasked", "tail-unmasked"),
+    ("backward-kv-tail-unmasked", "tail-unmasked"),
+    ("scale-cached", "scale-of-first-call"),
+    ("delta-buffer-short", "delta-buffer-short"),
     ("lse-of-first-tile", "lse-of-first-tile"),
     ("delta-of-next-row", "delta-of-neighbour-row"),
     ("dq-unscaled", "scale-missing"),
@@ -236,6 +240,7 @@ fn row(planted: Planted, plan: &Plan, shop: &Shop, emulator: &Choice) -> Result<
         cases: Some(plan.cases),
         time: None,
         ask: Ask::Nothing,
+        with: None,
         stop_after: Some(1),
         budget: BUDGET,
         stop: plan.stop,

@@ -116,12 +116,15 @@ pub struct Fuzz {
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// What to ask of each case that passes and that needs further runs of it or of a case made of it: in-turn
-    /// (one question each), all, none, or a question's name.
+    /// (one question of every fourth case), all, none, or a question's name.
     #[arg(long, value_name = "QUESTION", default_value = "in-turn")]
     pub ask: Ask,
     /// Stop after this many distinct findings.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub stop_after: Option<usize>,
+    /// Give every case these items of the notation, say "do=ones" or "f16 causal", and draw the rest.
+    #[arg(long, value_name = "ITEMS")]
+    pub with: Option<String>,
     /// Folder for findings.
     #[arg(long, value_name = "DIR", default_value = "findings")]
     pub save: PathBuf,

@@ -81,6 +81,7 @@ fn name(hypothesis: &'static Hypothesis, scenarios: &[&Observed]) -> Option<Name
         let fits: Option<Vec<Fit>> = scenarios.iter().map(|observed| fit::fit(&variant, observed)).collect();
         Some((detail(&variant, &fits.as_ref()?[..])?, fits?))
     });
+    let fits = fits.filter(|(_, fits): &(String, Vec<Fit>)| fits.iter().any(|fit| fit.speaks));
     let fits: Vec<(String, Vec<Fit>)> = fits.collect();
     let share = |fits: &[Fit]| fits.iter().map(|fit| fit.share).fold(1.0, f64::min);
     let step = |fits: &[Fit]| (share(fits) / budget::SHARE_STEP).round() as i64;

@@ -55,6 +55,7 @@ fn first_finding(choice: &Choice, seed: u64) -> Result<Found, String> {
         cases: Some(CASES),
         time: None,
         ask: Ask::Nothing,
+        with: None,
         stop_after: Some(1),
         budget: BUDGET,
         stop: &AtomicBool::new(false),

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::pool::Pool;
-use super::{CampaignError, Found, Settings, ask_of, run_of, shrink_time};
+use super::{CampaignError, Found, Settings, ask_of, drawn, run_of, shrink_time};
 use crate::case::Scenario;
 use crate::check::{Outcome, Report};
-use crate::generate;
 use crate::oracle::Identity;
 
 /// What came of it.
@@ -37,7 +36,7 @@ pub fn first_finding(settings: &Settings, shrinks: bool) -> Result<First, Campai
         && !settings.stop.load(Ordering::Relaxed)
     {
         let index = tried;
-        let scenario = generate::nth(settings.seed, index, &budget);
+        let scenario = drawn(settings, index, &budget);
         let run = run_of(settings, index, &scenario);
         tried += 1;
         let report = match pool.check(&scenario, run, ask_of(settings, index)) {

@@ -8,7 +8,7 @@ use super::out::{self, Closed, Progress, settle};
 use super::{Format, Fuzz, Status, stop};
 use crate::backend::Choice;
 use crate::campaign::{self, Event, Found};
-use crate::case::Scenario;
+use crate::case::{Case, Scenario};
 use crate::corpus::{self, Entry, FoundBy, SaveError};
 use crate::diagnose;
 use crate::generate;
@@ -24,6 +24,11 @@ fn fresh_seed() -> u64 {
     since.map_or(0, |time| time.as_nanos() as u64 % 1_000_000_000)
 }
 
+/// Items as a case of one token that has them.
+fn items(text: &str) -> anyhow::Result<Case> {
+    format!("[1] {text}").parse().map_err(|error| anyhow::anyhow!("--with, read as '[1] {text}': {error}"))
+}
+
 /// Runs the campaign.
 pub(super) fn run(args: &Fuzz) -> anyhow::Result<Status> {
     let choice = args.backend.choice()?;
@@ -36,6 +41,7 @@ pub(super) fn run(args: &Fuzz) -> anyhow::Result<Status> {
         cases: args.cases,
         time: args.time.or(args.cases.is_none().then_some(DEFAULT_TIME)),
         ask: args.ask,
+        with: args.with.as_deref().map(items).transpose()?,
         stop_after: args.stop_after,
         budget: generate::Budget::default(),
         stop: &stop,

@@ -101,9 +101,12 @@ impl After {
 }
 
 fn lose(guess: &mut Guess, columns: usize, lost: &Range<usize>, left: Left) {
-    let value = if left == Left::Zero { 0.0 } else { f64::NAN };
+    let (value, tau) = if left == Left::Zero { (0.0, 0.0) } else { (f64::NAN, Guess::UNWRITTEN) };
+    if lost.start == 0 {
+        return;
+    }
     for at in (0..guess.value.len()).filter(|at| lost.contains(&(at % columns))) {
-        (guess.value[at], guess.tau[at]) = (value, 0.0);
+        (guess.value[at], guess.tau[at]) = (value, tau);
     }
 }
 
@@ -117,7 +120,7 @@ fn at_prefix_sums(call: &Call, output: Output, guesses: &mut [Guess]) {
         let first = if base == Base::Offset { span.row } else { span.token };
         tensor.index(first + at / tensor.dim, guess.head, at % tensor.dim)
     };
-    let mut memory = vec![(f64::NAN, 0.0); tensor.len()];
+    let mut memory = vec![(f64::NAN, Guess::UNWRITTEN); tensor.len()];
     for guess in guesses.iter().filter(|guess| guess.output == output) {
         for at in 0..guess.value.len() {
             memory[index(Base::PrefixSum, guess, at)] = (guess.value[at], guess.tau[at]);
@@ -156,7 +159,9 @@ fn add_stale(calls: &[Call], at: usize, output: Output, guesses: &mut [Guess]) {
             let added = held.get(place).copied().unwrap_or(0.0) * scale(call);
             guess.value[i] += added;
             let size = added.abs() + guess.value[i].abs();
-            guess.tau[i] = budget::bent_sum(&storage, guess.tau[i], size, factor * scale(call));
+            let tau = budget::bent_sum(&storage, guess.tau[i], size, factor * scale(call));
+            // Of a call whose scale is 0 nothing tells what its accumulators held.
+            guess.tau[i] = if added.is_finite() { tau } else { f64::INFINITY };
         }
     }
 }

@@ -62,6 +62,15 @@ impl Bend {
         reads: Reads::Own,
     };
 
+    /// In a scenario whose first call is of this case.
+    pub fn after(&self, first: &Case) -> Bend {
+        let of = |scale: Scale| match scale {
+            Scale::OfFirstCall => Scale::Value(first.softmax_scale()),
+            scale => scale,
+        };
+        Bend { logits: of(self.logits), dq: of(self.dq), dk: of(self.dk), ..*self }
+    }
+
     /// Does it make a forward wrong?
     pub fn bends_forward(&self) -> bool {
         let Bend { lse, delta, empty_as_zero, dq, dk, group, masked, .. } = Bend::NONE;
@@ -125,6 +134,8 @@ pub enum Statistic {
     Own,
     /// Times this: 0 where it is forgotten.
     Times(f64),
+    /// 0 in storage rows beyond the first max_seqlen.
+    WithinLongest,
     /// Of the other row of each even and odd pair.
     RowFlipped,
     /// Of the row this many behind it in storage.
@@ -281,7 +292,7 @@ pub enum Content {
 }
 
 /// A softmax scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
     /// The case's.
     Right,
@@ -295,6 +306,10 @@ pub enum Scale {
     Default,
     /// Of d_v.
     OfValues,
+    /// That of the scenario's first call.
+    OfFirstCall,
+    /// This.
+    Value(f64),
 }
 
 impl Scale {
@@ -310,6 +325,8 @@ impl Scale {
             Scale::OfPadded(step) => root(case.dims.qk.next_multiple_of(step)),
             Scale::Default => root(case.dims.qk),
             Scale::OfValues => root(case.dims.v),
+            Scale::OfFirstCall => right,
+            Scale::Value(value) => value,
         }
     }
 }

@@ -43,6 +43,9 @@ pub struct Fit {
     pub share: f64,
     /// The factor that was fitted.
     pub factor: Option<f64>,
+    /// Does the scenario speak for it? One of whose wrong elements nothing can be said, such as those that
+    /// may or may not overflow, speaks neither for it nor against it.
+    pub speaks: bool,
 }
 
 /// What is left of the error.
@@ -66,12 +69,16 @@ impl Tally {
                 continue;
             }
             let wrong = seen.is_wrong(i);
-            if tau == f64::INFINITY {
+            let says_nothing = seen.silent && tau == Guess::UNWRITTEN;
+            if tau == f64::INFINITY || says_nothing {
                 self.open += usize::from(wrong);
                 continue;
             }
             let left = if got == value { 0.0 } else { (got - value).abs() };
-            let fits = if value.is_nan() { !got.is_finite() } else { left <= tau };
+            let fits = match value.is_nan() {
+                true => !got.is_finite() && seen.unwritten[i] == (tau == Guess::UNWRITTEN),
+                false => left <= tau,
+            };
             if !fits {
                 return None;
             }
@@ -98,9 +105,12 @@ impl Tally {
         if self.error == 0.0 { 1.0 } else { 1.0 - self.left / self.error }
     }
 
-    /// Is this an explanation?
-    fn explains(&self) -> bool {
-        self.explained > 0 && self.explained >= self.open && self.share() >= budget::LEAST_SHARE
+    /// What this comes to: an explanation, nothing, or `None` where error is left.
+    fn fit(&self, half: Half) -> Option<Fit> {
+        let share = self.share();
+        let speaks = self.explained > 0 && self.explained >= self.open;
+        let fits = share >= budget::LEAST_SHARE && (speaks || self.open > 0);
+        fits.then_some(Fit { half, share, factor: None, speaks })
     }
 }
 
@@ -121,28 +131,27 @@ fn fit_as_it_is(variant: &Variant, observed: &Observed) -> Option<Fit> {
     }
     if !observed.is_wrong(true) {
         let tally = backward(variant, observed, Tally::default())?;
-        return tally.explains().then(|| Fit { half: Half::Backward, share: tally.share(), factor: None });
+        return tally.fit(Half::Backward);
     }
     if !variant.bend.bends_forward() {
         return None;
     }
     let mut tally = Tally::default();
     for call in &observed.calls {
-        tally = each_unit(call, &variant.bend, tally, Bent::forward)?;
+        tally = each_unit(call, &variant.bend.after(&observed.calls[0].inputs.case), tally, Bent::forward)?;
     }
-    let done =
-        |tally: Tally, half| tally.explains().then(|| Fit { half, share: tally.share(), factor: None });
     if !observed.is_wrong(false) {
-        return done(tally, Half::Forward);
+        return tally.fit(Half::Forward);
     }
-    done(backward(variant, observed, tally)?, Half::Both)
+    backward(variant, observed, tally)?.fit(Half::Both)
 }
 
 /// The gradients of all calls.
 fn backward(variant: &Variant, observed: &Observed, mut tally: Tally) -> Option<Tally> {
     for (at, call) in observed.calls.iter().enumerate() {
         let Some(after) = variant.after else {
-            tally = each_unit(call, &variant.bend, tally, Bent::backward)?;
+            tally =
+                each_unit(call, &variant.bend.after(&observed.calls[0].inputs.case), tally, Bent::backward)?;
             continue;
         };
         let mut guesses = match variant.bend.bends_backward() {
@@ -197,5 +206,5 @@ fn fit_factor(observed: &Observed) -> Option<Fit> {
         let (output, sequence, head) = (seen.output, seen.sequence, seen.head);
         tally.take(seen, &Guess { output, sequence, head, tau: tau.collect(), value })
     })?;
-    tally.explains().then(|| Fit { half: Half::Backward, share: tally.share(), factor: Some(factor) })
+    tally.fit(Half::Backward).map(|fit| Fit { factor: Some(factor), ..fit })
 }

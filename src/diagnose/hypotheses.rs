@@ -294,21 +294,6 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         variants: || other_head(lse),
     },
     Hypothesis {
-        name: "lse-base",
-        class: "LSE-CONV",
-        says: "the LSE is taken for one of another base",
-        variants: || {
-            let (to_e, to_2) = (std::f64::consts::LN_2, std::f64::consts::LOG2_E);
-            let both = Bend { stored: Stored::Base2, ..lse(Statistic::Times(to_e)) };
-            vec![
-                named("the natural LSE read as one of base 2", lse(Statistic::Times(to_e))),
-                named("taken to base 2 twice", lse(Statistic::Times(to_2))),
-                named("stored to base 2", Bend { stored: Stored::Base2, ..Bend::NONE }),
-                named("stored to base 2, and read so", both),
-            ]
-        },
-    },
-    Hypothesis {
         name: "lse-without-maximum",
         class: "LSE-CONV",
         says: "the LSE is stored without the row's maximum, or without the logarithm",
@@ -324,6 +309,12 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         class: "STATS",
         says: "the backward takes the LSE for 0",
         variants: || one(lse(Statistic::Times(0.0))),
+    },
+    Hypothesis {
+        name: "delta-buffer-short",
+        class: "WS-SIZE",
+        says: "delta is zero in the storage rows beyond the first max_seqlen",
+        variants: || one(delta(Statistic::WithinLongest)),
     },
     Hypothesis {
         name: "delta-missing",
@@ -379,6 +370,12 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         variants: || offsets(delta),
     },
     Hypothesis {
+        name: "scale-of-first-call",
+        class: "CACHE",
+        says: "a later call runs with the softmax scale of the first",
+        variants: || scales(Scale::OfFirstCall),
+    },
+    Hypothesis {
         name: "scale-missing",
         class: "SCALE",
         says: "the softmax scale is left out",
@@ -396,6 +393,21 @@ pub static HYPOTHESES: &[Hypothesis] = &[
                 })
             };
             [64, 32, 128, 16].into_iter().flat_map(of).collect()
+        },
+    },
+    Hypothesis {
+        name: "lse-base",
+        class: "LSE-CONV",
+        says: "the LSE is taken for one of another base",
+        variants: || {
+            let (to_e, to_2) = (std::f64::consts::LN_2, std::f64::consts::LOG2_E);
+            let both = Bend { stored: Stored::Base2, ..lse(Statistic::Times(to_e)) };
+            vec![
+                named("the natural LSE read as one of base 2", lse(Statistic::Times(to_e))),
+                named("taken to base 2 twice", lse(Statistic::Times(to_2))),
+                named("stored to base 2", Bend { stored: Stored::Base2, ..Bend::NONE }),
+                named("stored to base 2, and read so", both),
+            ]
         },
     },
     Hypothesis {
@@ -491,16 +503,16 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         variants: || extra(Content::NextSequence, &[1, 64, 128, 32, 16]),
     },
     Hypothesis {
-        name: "row-behind-seen",
-        class: "PAD-POISON",
-        says: "what lies in storage behind the last key is seen as a key",
-        variants: || extra(Content::Storage, &[1, 64, 128, 32, 16]),
-    },
-    Hypothesis {
         name: "tail-unmasked",
         class: "TAIL",
         says: "the zeros that fill the last tile of keys are seen as keys",
         variants: || extra(Content::Zeros, &[64, 128, 32, 16]),
+    },
+    Hypothesis {
+        name: "row-behind-seen",
+        class: "PAD-POISON",
+        says: "what lies in storage behind the last key is seen as a key",
+        variants: || extra(Content::Storage, &[1, 64, 128, 32, 16]),
     },
     Hypothesis {
         name: "group-one-head",

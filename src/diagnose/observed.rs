@@ -26,8 +26,11 @@ pub struct Seen {
     pub want: Vec<f64>,
     /// How far apart the two may be; infinite where nothing is asked.
     pub tau: Vec<f64>,
-    /// Elements that were never written.
-    pub unwritten: usize,
+    /// Of each element: was it never written?
+    pub unwritten: Vec<bool>,
+    /// Was no live element of the whole output written, which should be all zeros? Nothing tells how that
+    /// came.
+    pub silent: bool,
     /// Elements beyond their bound, or not finite.
     pub wrong: usize,
 }
@@ -96,14 +99,15 @@ impl Call {
             [Judgement::Forward, Judgement::Backward].map(|judgement| truth.planes(inputs, judgement));
         let seen = planes.iter().flatten().map(|plane| {
             let got = plane.got(outputs);
-            let poison = |&i: &usize| outputs.get(plane.output).is_poison(plane.index(outputs, i));
+            let poison = |i: usize| outputs.get(plane.output).is_poison(plane.index(outputs, i));
             let mut seen = Seen {
                 output: plane.output,
                 sequence: plane.sequence,
                 head: plane.head,
                 row: plane.row,
                 columns: plane.columns,
-                unwritten: (0..got.len()).filter(poison).count(),
+                unwritten: (0..got.len()).map(poison).collect(),
+                silent: false,
                 got,
                 want: plane.bounded.value.clone(),
                 tau: plane.bounded.tau.clone(),
@@ -112,7 +116,15 @@ impl Call {
             seen.wrong = (0..seen.got.len()).filter(|&i| seen.is_wrong(i)).count();
             seen
         });
-        let seen: Vec<Seen> = seen.collect();
+        let mut seen: Vec<Seen> = seen.collect();
+        for output in Output::ALL {
+            let written = |seen: &Seen| {
+                seen.output == output
+                    && (seen.unwritten.contains(&false) || seen.want.iter().any(|x| *x != 0.0))
+            };
+            let silent = !seen.iter().any(written);
+            seen.iter_mut().filter(|seen| seen.output == output).for_each(|seen| seen.silent = silent);
+        }
         let mut units = Unit::all(&inputs.case);
         let group = inputs.case.heads.group() as usize;
         let of_unit = |seen: &Seen, (sequence, kv_head): (usize, usize)| {

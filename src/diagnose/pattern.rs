@@ -48,7 +48,7 @@ fn elements<'a>(wrong: &'a [&'a Seen]) -> impl Iterator<Item = (&'a Seen, usize)
 fn what(wrong: &[&Seen]) -> Vec<String> {
     let count = elements(wrong).count();
     let is = |test: &dyn Fn(&Seen, usize) -> bool| elements(wrong).filter(|(seen, i)| test(seen, *i)).count();
-    let unwritten: usize = wrong.iter().map(|seen| seen.unwritten).sum();
+    let unwritten = is(&|seen, i| seen.unwritten[i]);
     let mut parts = Vec::new();
     let mut say = |n: usize, words: &str| match n {
         0 => {}

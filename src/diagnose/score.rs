@@ -8,7 +8,7 @@ use crate::check::{HarnessError, Side};
 use crate::generate::{self, Budget, Softmax};
 
 /// What a case may cost: every fault shows within a few tiles, and each case is put to every hypothesis.
-pub const BUDGET: Budget = Budget { max_tokens: 512, max_work: 2_000_000, softmax: Softmax::PLAIN };
+pub const BUDGET: Budget = Budget { max_tokens: 256, max_work: 1_000_000, softmax: Softmax::PLAIN };
 
 /// The names that failing cases got.
 #[derive(Clone, Debug, Default)]

@@ -149,6 +149,12 @@ impl<'a> Bent<'a> {
                 let e_p = budget::bent_exponential(e_s);
                 let dot = dout_norm * v_norms[j] + delta[i].abs();
                 let e_ds = budget::bent_d_score(e, p, difference, dot, e_p);
+                if difference.is_nan() {
+                    // dO is no number there.
+                    pairs.p.set(x, p, e_p * p, height.max(width), &self.storage);
+                    pairs.ds.wild(x);
+                    continue;
+                }
                 match budget::bent_range(p, e_p * p) {
                     Range32::Finite => {
                         pairs.p.set(x, p, e_p * p, height.max(width), &self.storage);
@@ -197,6 +203,11 @@ impl<'a> Bent<'a> {
                     let keys: Vec<usize> = (0..width).filter(|&j| sight.bent(i, j) && !lost(i, j)).collect();
                     let logit = |j: usize| if operands.nan[j] { f64::NAN } else { scale * s[r * width + j] };
                     let row: Vec<f64> = keys.iter().map(|&j| logit(j)).collect();
+                    if row.is_empty() && (0..width).any(|j| sight.bent(i, j)) {
+                        // All its keys are lost: a row of nothing, which looks alike whatever it comes of.
+                        (lse.tau[i], o.open[i]) = (f64::INFINITY, true);
+                        continue;
+                    }
                     let dots = keys.iter().map(|&j| scale.abs() * q_norm * k_norms[j]);
                     let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     let sum: f64 = row.iter().map(|s| (s - max).exp()).sum();
@@ -239,6 +250,9 @@ impl<'a> Bent<'a> {
 }
 
 impl Guess {
+    /// The tau of an element that is not written at all; its value is NaN.
+    pub const UNWRITTEN: f64 = f64::NEG_INFINITY;
+
     fn new(output: Output, sequence: usize, head: usize, len: usize) -> Guess {
         Guess { output, sequence, head, value: vec![0.0; len], tau: vec![0.0; len] }
     }
@@ -398,6 +412,9 @@ impl Sum {
             return (0.0, f64::INFINITY);
         }
         let (s, y) = (self.scale.abs(), self.scale * self.value[at]);
+        if y.is_nan() {
+            return (y, 0.0);
+        }
         let errors = [s * s * self.squares[at], s * self.worst[at], s * self.linear[at]];
         let tau = budget::bent_tau(storage, y, errors, natural);
         let open = y.abs() + tau >= storage.overflow || tau.is_nan();

@@ -59,6 +59,11 @@ pub fn read(own: &Grid, bend: Statistic, inputs: &Inputs) -> Grid {
     match bend {
         Statistic::Own => own.clone(),
         Statistic::Times(factor) => Grid::new(case, |s, h, i| factor * own.at(s, h, i)),
+        Statistic::WithinLongest => {
+            let longest = case.q.max_len() as usize;
+            let inside = |s: usize, i: usize| inputs.q_spans[s].row + i < longest;
+            Grid::new(case, |s, h, i| if inside(s, i) { own.at(s, h, i) } else { 0.0 })
+        }
         // Behind the last row a tile is filled with zeros.
         Statistic::RowFlipped => Grid::new(case, |s, h, i| own.rows(s, h).get(i ^ 1).copied().unwrap_or(0.0)),
         Statistic::RowBehind(by) => {

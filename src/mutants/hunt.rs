@@ -175,6 +175,7 @@ fn hunt(mutant: &Mutant, shop: &Shop, plan: &Plan) -> Result<Hunted, HuntFault> 
         cases: Some(plan.cases),
         time: None,
         ask: Ask::Nothing,
+        with: None,
         stop_after: Some(1),
         budget: BUDGET,
         stop: plan.stop,

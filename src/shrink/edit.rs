@@ -89,6 +89,13 @@ pub fn copy_item(to: &mut Case, from: &Case, item: Item) {
     }
 }
 
+/// Gives `to` every item that is printed in `from`.
+pub fn give_items(to: &mut Case, from: &Case) {
+    for item in Item::ALL.into_iter().filter(|item| item.text(from).is_some()) {
+        copy_item(to, from, item);
+    }
+}
+
 /// Gives `to` every item that is printed in `from` but not in `to`.
 pub fn absorb_items(to: &mut Case, from: &Case) {
     for item in Item::ALL {

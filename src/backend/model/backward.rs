@@ -174,14 +174,6 @@ impl KeyTile {
                 *p = view.round(exact);
             }
         }
-        if view.is(Fault::SingleQueryOddKey)
-            && view.queries.len == 1
-            && view.n % 2 == 1
-            && view.n == keys.end
-            && view.n > 1
-        {
-            (p[n - 1], ds[n - 1]) = (0.0, 0.0);
-        }
         sgemm_add([n, m, e], (&p, 1, n), (&dout, e, 1), &mut self.dv);
         let partial = m < super::TILE && rows.end == view.queries.len;
         if !(partial && view.is(Fault::DkTailDropped)) {
@@ -192,7 +184,7 @@ impl KeyTile {
         for (r, i) in rows.clone().enumerate() {
             let at = outputs.dq.index(view.queries.row + i, head, 0);
             let mut unmasked = 0.0;
-            if view.is(Fault::KvTailUnmasked) && n < super::TILE {
+            if view.is(Fault::KvTailUnmasked) && zeros_are_seen(view, i, &keys) {
                 // One of the keys of zeros: S = dP = 0.
                 let p = (-statistics.lse2[i]).exp2();
                 unmasked = view.round(p * -statistics.delta[i]) * 0.0;
@@ -209,6 +201,8 @@ impl KeyTile {
         };
         let len = view.keys.len;
         for (r, j) in self.keys.clone().enumerate().filter(|&(_, j)| j < len) {
+            let pairs = view.is(Fault::SingleQueryPairs) && view.queries.len == 1 && (j ^ 1) < len;
+            let j = if pairs { j ^ 1 } else { j };
             let at = outputs.dk.index(first + j, view.kv_head, 0) as isize;
             for (c, x) in self.dk[r * view.d..(r + 1) * view.d].iter().enumerate() {
                 outputs.dk.set(at + c as isize, f64::from(x * scale));
@@ -258,4 +252,17 @@ fn dout_rows(view: &View, rows: &Range<usize>, head: usize) -> Vec<f32> {
         (first..first + view.e).map(|at| if at < dout.len() { dout.at(at) as f32 } else { f32::NAN })
     };
     rows.clone().flat_map(row).collect()
+}
+
+/// Does the mask let a query see any of the zeros that fill a tile of keys, were they keys?
+fn zeros_are_seen(view: &View, i: usize, keys: &Range<usize>) -> bool {
+    let (left, right, align) = view.inputs.case.mask.window();
+    let shift = if align == Align::TopLeft { 0 } else { view.n as i64 - view.queries.len as i64 };
+    let end = (keys.start + super::TILE) as i64;
+    let sees = |j: i64| {
+        let distance = j - (i as i64 + shift);
+        left.is_none_or(|left| distance >= left.saturating_neg())
+            && right.is_none_or(|right| distance <= right)
+    };
+    (keys.end as i64..end).any(sees)
 }

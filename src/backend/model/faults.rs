@@ -62,8 +62,8 @@ faults! {
         "dQ of the last of several heads is a sixteenth too large";
     KvTailUnmasked "kv-tail-unmasked" "TAIL" "[1] f16 data=offset(-9)"
         "P of the zeros behind the last key is exp(0 - LSE), and infinity times zero is NaN";
-    SingleQueryOddKey "single-query-odd-key" "DEGEN" "[1]x[3]"
-        "the path for sequences of a single query takes keys in pairs and skips the odd one";
+    SingleQueryPairs "single-query-pairs" "DEGEN" "[1]x[2]"
+        "the path for sequences of a single query stores the dK and dV of a pair of keys in each other's place";
     EmptyQueriesSkipped "empty-q-skipped" "EMPTY" "[0]x[1]"
         "dK and dV of a sequence without queries are not written";
     SoftmaxWithoutMax "softmax-without-max" "RANGE" "[1] f16 data=ones+head-scale(2)"
