@@ -67,7 +67,7 @@ impl Recipe<'_> {
         let negative = (mix(order ^ row) ^ (index / rows)) & 1;
         for (column, x) in out.iter_mut().enumerate() {
             let ones = u64::from((row & column as u64).count_ones()) + negative;
-            *x = if ones % 2 == 0 { 1.0 } else { -1.0 };
+            *x = if ones.is_multiple_of(2) { 1.0 } else { -1.0 };
         }
     }
 
