@@ -53,7 +53,7 @@ pub struct Settings<'a> {
     pub time: Option<Duration>,
     /// Stops after this many distinct findings.
     pub stop_after: Option<usize>,
-    /// What is asked of each scenario that passes; in turn: of the i-th from the i-th question on.
+    /// What is asked of scenarios that pass; in turn: one question of every fourth, another each time.
     pub ask: Ask,
     /// What one scenario may cost.
     pub budget: generate::Budget,

@@ -116,7 +116,7 @@ pub struct Fuzz {
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
     /// What to ask of each case that passes and that needs further runs of it or of a case made of it: in-turn
-    /// (one question each), all, none, or a question's name.
+    /// (one question of every fourth case), all, none, or a question's name.
     #[arg(long, value_name = "QUESTION", default_value = "in-turn")]
     pub ask: Ask,
     /// Stop after this many distinct findings.

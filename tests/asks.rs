@@ -1,6 +1,9 @@
 //! Questions that need further runs: silent on right backends, and each finds what it is for.
 
+use std::sync::atomic::AtomicBool;
+
 use thd_fuzz::backend::{Answer, Backend, Choice, Failure, Run, RunError, Support};
+use thd_fuzz::campaign::{self, Settings, ShrinkOutcome, shrink_scenario};
 use thd_fuzz::case::{Case, Mask, Scenario};
 use thd_fuzz::check::{Outcome, Report, Side, check_asking};
 use thd_fuzz::contract::{Contract, Deterministic, Known, Rounding};
@@ -253,6 +256,50 @@ fn every_question_is_silent_on_the_emulator() {
         // It runs in this process.
         assert!(count > 0 || name == "fresh-process", "{name}: never asked");
     }
+}
+
+#[test]
+fn a_finding_between_answers_is_shrunk_by_its_own_question_alone() {
+    // The workspace is not cleared: no single call shows it.
+    let choice = Choice::find(Some("model"), Some("workspace-dirty")).expect("a name of the table");
+    let scenario: Scenario = "[40,9] h4/2 causal tail-q=3".parse().expect("a valid scenario");
+    let stop = AtomicBool::new(false);
+    let passes = shrink_scenario(choice.clone(), &scenario, Ask::Nothing, &stop).expect("no fault of ours");
+    assert!(matches!(passes, ShrinkOutcome::Passes), "{passes:?}");
+    match shrink_scenario(choice, &scenario, Ask::One("again"), &stop).expect("no fault of ours") {
+        ShrinkOutcome::Found(found) => {
+            assert_eq!((found.lead.kind, found.lead.tensor), (Kind::Derived("again"), Some(Output::Dq)));
+            assert_eq!(found.minimal.to_string(), "[1]x[2]");
+            assert!(found.is_steady() && found.shrunk.as_ref().is_some_and(|shrunk| shrunk.complete()));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_campaign_asks_in_turn_counts_and_finds() {
+    let campaign = |fault| {
+        let settings = Settings {
+            choice: Choice::find(Some("model"), fault).expect("a name of the table"),
+            seed: 3,
+            cases: Some(400),
+            time: None,
+            with: None,
+            ask: Ask::InTurn(0),
+            stop_after: Some(1),
+            budget: Budget { max_tokens: 256, max_work: 500_000, softmax: Softmax::ALL },
+            stop: &AtomicBool::new(false),
+        };
+        let (summary, result) = campaign::run(&settings, |_| {});
+        result.expect("no fault of ours");
+        summary
+    };
+    let right = campaign(None);
+    assert!(right.found.is_empty(), "{:?}", right.found);
+    let total: u64 = right.stats.asked.values().sum();
+    assert!((50..=100).contains(&total) && right.stats.asked.len() >= 12, "{:?}", right.stats.asked);
+    let wrong = campaign(Some("workspace-dirty"));
+    assert_eq!(wrong.found.len(), 1);
 }
 
 /// What a backend does with a case that it declares unsupported.

@@ -130,7 +130,7 @@ pub enum ShrinkOutcome {
 /// Checks one scenario and, where it fails, shrinks it.
 ///
 /// # Errors
-/// A fault of ours, as [`check`] tells it.
+/// A fault of ours, as `check` tells it.
 pub fn shrink_scenario(
     choice: Choice,
     scenario: &Scenario,

@@ -32,7 +32,7 @@ pub(super) fn ask(trial: &mut Trial, answered: &Answered, ask: Ask) -> Result<()
     for question in ask.questions() {
         let skipped = put(trial, &base, question)?;
         let answered = skipped.is_none();
-        if answered || ask == Ask::All {
+        if answered || !matches!(ask, Ask::InTurn(_)) {
             trial.report.asked.push(Asked { question: question.name, skipped });
         }
         if answered && ask.is_one() {

@@ -81,7 +81,7 @@ fn the_streams_of_a_campaign_do_not_change_unnoticed() {
     let pinned = [
         (0, 33, "[] h8 d128 scale=1; [31,31,31]x[3,3,3] h3/1 d64/32 f16 causal scale=1 seed=3"),
         (0, 63, "[0,0,0]x[2304,9,8] h6/2 d8 causal sink=learnable do=ones+row(0) seed=12716"),
-        (1, 11, "[5,16] h5 d128 causal-br data=logits(8)+head-scale(2) do=scale(128) seed=213"),
+        (1, 11, "[5,16] h5 d128 causal-br data=logits(50)+head-scale(2) do=scale(128) seed=213"),
         (7, 1000026, "[16,5,9,12,10] h16 d128/96 softcap=1 sink=learnable data=offset(-1) do=row(6) seed=32"),
         (
             u64::MAX,

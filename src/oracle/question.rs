@@ -1,7 +1,7 @@
 //! Questions that ask for more runs than the case itself: what each plans, and how the answers are compared.
 //!
 //! A question is a law that relates answers. Its plan derives inputs from those of a case that was answered and
-//! judged; whoever runs them ([`crate::check`] does) hands the answers back to [`judge`]. Nothing here runs a
+//! judged; whoever runs them ([`crate::check`] does) hands the answers back to `judge`. Nothing here runs a
 //! backend. Values are compared where the law says that they are equal: to the bit where the backend claims to be
 //! deterministic there, else within the sum of both bounds. The reference of a sequence and head depends on nothing
 //! outside them, so the planes of the case's truth bound the derived answer as well; only where a law changes

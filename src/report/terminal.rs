@@ -99,23 +99,21 @@ pub fn finding(finding: &Finding) -> String {
     text
 }
 
-/// Which questions were asked, and why others were not, in two lines at most.
-pub fn asked(report: &Report) -> Vec<String> {
+/// Which questions were asked; where none was, why not. Of many that do not apply the reasons are of no use to
+/// a reader.
+pub fn asked(report: &Report) -> Option<String> {
     let names = report.asked.iter().filter(|asked| asked.skipped.is_none()).map(|asked| asked.question);
     let names: Vec<_> = names.collect();
-    let skipped = report.asked.iter().filter_map(|asked| {
+    let reasons = report.asked.iter().filter_map(|asked| {
         let reason = asked.skipped.as_ref()?;
         Some(format!("{} ({})", asked.question, reason.escape_debug()))
     });
-    let skipped: Vec<_> = skipped.collect();
-    let mut lines = Vec::new();
-    if !names.is_empty() {
-        lines.push(format!("asked: {}", names.join(", ")));
+    let reasons: Vec<_> = reasons.collect();
+    match (names.is_empty(), reasons.is_empty()) {
+        (true, true) => None,
+        (true, false) => Some(format!("not asked: {}", reasons.join(", "))),
+        (false, _) => Some(format!("asked: {}", names.join(", "))),
     }
-    if !skipped.is_empty() {
-        lines.push(format!("not asked: {}", skipped.join(", ")));
-    }
-    lines
 }
 
 /// The pair by which two backends disagree most, on one line.

@@ -23,7 +23,8 @@ pub const FINDING_FIELDS: [&str; 19] = [
     "type",
     "want",
 ];
-pub const SUMMARY_FIELDS: [&str; 15] = [
+pub const SUMMARY_FIELDS: [&str; 16] = [
+    "asked",
     "backend",
     "cases",
     "cases_per_second",
