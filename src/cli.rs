@@ -48,7 +48,7 @@ pub enum Command {
     Shrink(Check),
     /// Plant bugs in the project's kernels, one at a time, and see whether a campaign finds each.
     Mutants(Mutants),
-    /// Find and diagnose every planted fault, and print docs/FAULTS.md.
+    /// Find and diagnose every planted fault, and print the table.
     Catalogue(Catalogue),
     /// Compile the project's kernels for GPUs, whether one is here or not, and print what they take of it.
     Kernels(Kernels),

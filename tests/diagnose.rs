@@ -148,29 +148,3 @@ fn every_class_has_a_fault_or_a_reason() {
         );
     }
 }
-
-#[test]
-fn the_page_of_faults_lists_what_is_planted() {
-    let page = include_str!("../docs/FAULTS.md");
-    let table = page.split("\nClasses without").next().expect("the table");
-    let listed: BTreeSet<(String, String, String)> = table
-        .lines()
-        .filter(|line| line.starts_with("| ") && !line.starts_with("| class"))
-        .map(|line| {
-            let cells: Vec<&str> = line.trim_matches('|').splitn(4, " | ").map(str::trim).collect();
-            (cells[0].to_string(), cells[1].to_string(), cells[2].to_string())
-        })
-        .collect();
-    let faults = planted().expect("the lists");
-    let wanted = faults.iter().map(|planted| {
-        let about = format!("{}: {}", planted.name(), planted.about()).replace('|', "\\|");
-        (planted.class().to_string(), about, planted.place().to_string())
-    });
-    let wanted: BTreeSet<_> = wanted.collect();
-    let missing: Vec<_> = wanted.difference(&listed).collect();
-    let stale: Vec<_> = listed.difference(&wanted).collect();
-    assert!(
-        missing.is_empty() && stale.is_empty(),
-        "run thd-fuzz catalogue\nmissing {missing:?}\nstale {stale:?}"
-    );
-}
