@@ -12,7 +12,7 @@ pub(super) fn run(args: &Catalogue) -> anyhow::Result<Status> {
     let asked = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     planted.retain(|planted| asked(planted.name()));
     if planted.is_empty() {
-        anyhow::bail!("no planted fault is called that: see thd-fuzz backends and mutants/");
+        anyhow::bail!("no planted fault is called that: see thd-fuzz backends and thd-fuzz mutants");
     }
     let plan = Plan { seed: args.seed, cases: args.cases, scored: args.score, stop: &stop };
     let rows = work_out(planted, &plan, |row| {
