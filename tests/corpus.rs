@@ -149,7 +149,9 @@ fn every_seed_of_the_fuzz_target_is_one_canonical_line_and_all_items_occur() {
     failures.extend(repeated(texts.iter().cloned()));
     let scenarios: Vec<Scenario> = texts.iter().filter_map(|(_, text)| text.parse().ok()).collect();
     let calls = || scenarios.iter().flat_map(|scenario| &scenario.calls);
-    let absent = Item::ALL.iter().filter(|item| !calls().any(|case| item.text(case).is_some()));
+    // The kernels, which the target runs, refuse softcap and sink.
+    let taken = Item::ALL.iter().filter(|item| !matches!(item, Item::Softcap | Item::Sink));
+    let absent = taken.filter(|item| !calls().any(|case| item.text(case).is_some()));
     failures.extend(absent.map(|item| format!("no seed has the item {item:?}")));
     assert!(files.len() >= 50, "{} seeds", files.len());
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));

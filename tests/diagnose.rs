@@ -11,7 +11,7 @@ use thd_fuzz::diagnose::score::score;
 use thd_fuzz::diagnose::{Diagnosis, Observed, diagnose, tell};
 
 /// Failing cases of each fault in the quick score, and cases that are tried for them.
-const QUICK: [u64; 2] = [10, 80];
+const QUICK: [u64; 2] = [10, 400];
 
 fn observed(choice: &Choice, text: &str) -> Option<Observed> {
     let mut backend = choice.open().expect("it opens");
