@@ -25,7 +25,7 @@ const BUDGET: Budget = Budget { max_tokens: 1024, max_work: 12_000_000, softmax:
 /// A shrink keeps the identity of the finding that it starts from, the first output in which the
 /// fault shows; where another output is the first, another case is the smallest. And it stops where no
 /// single step leads on, even if a simpler case lies two steps away.
-const OTHER_ENDS: [(&str, &str, &str); 11] = [
+const OTHER_ENDS: [(&str, &str, &str); 13] = [
     ("lse-transposed", "[2]x[1] h2", "found in dV: with a single key dS, dQ and dK are 0 whatever P is"),
     ("scale-of-padded-d", "[1] d8", "found in dV: with a single key dS, dQ and dK are 0 whatever P is"),
     ("gqa-last-head-only", "[2] h2/1", "found in dK, which is 0 for a single key"),
@@ -38,6 +38,12 @@ const OTHER_ENDS: [(&str, &str, &str); 11] = [
         "kv-tail-unmasked",
         "[1] d8 data=logits(10)+head-scale(2) keys=3 seed=9238064717833510824",
         "the same in bf16, whose range takes an LSE below -88: of few seeds",
+    ),
+    ("kv-tail-unmasked", "[1] data=offset(-87)", "the same in bf16, by an offset"),
+    (
+        "kv-tail-unmasked",
+        "[1] data=logits(15)+offset(-7)+head-scale(2) keys=1 head-keys=3 seed=107",
+        "the same, by chance and an offset: each alone is not enough with these keys",
     ),
     ("scale-cached", "[]; [1] d8", "found in the LSE, which shows the scale of a single key's logit"),
     ("delta-buffer-short", "[1] lead-q=1", "two steps away: another sequence in the place of the dead row"),
