@@ -172,7 +172,7 @@ fn a_case_in_which_something_is_rounded_is_not_exact() {
         "[8] d128 data=flat",
         "[8] d16 data=one-hot",
         "[8] data=one-hot+head-scale(3)",
-        "[8] data=flat do=scale(0.3)",
+        "[64] data=flat do=scale(0.3)",
         "[8]",
     ];
     for text in cases {
