@@ -6,20 +6,20 @@
 //! of the same identity are counted.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
-
 use crate::backend::{Choice, Run};
 use crate::case::{Case, Scenario};
-use crate::check::{HarnessError, Outcome};
+use crate::check::{HarnessError, Outcome, Report};
 use crate::generate;
 use crate::oracle::{Ask, Finding, Identity};
 use crate::shrink::{Shrunk, edit};
 use crate::stats::Stats;
 
 mod first;
+mod ordered;
 mod pool;
 
 pub use first::{First, first_finding};
@@ -37,9 +37,6 @@ const RACE_SHARE: u64 = 8;
 const ASK_SHARE: u64 = 4;
 /// Most work of a scenario that is looked through for races, which takes several times as long.
 const RACE_WORK: u64 = 10_000_000;
-/// Scenarios of a batch for each thread: few, so that a time limit is kept.
-const BATCH: usize = 8;
-
 /// What to run, and for how long.
 pub struct Settings<'a> {
     /// The backend.
@@ -89,7 +86,7 @@ impl Found {
 
 /// What a campaign tells while it runs.
 pub enum Event<'a> {
-    /// A batch is done.
+    /// Another scenario is done.
     Progress(&'a Summary),
     /// A failing scenario of a new identity, before it is shrunk.
     Failing(&'a Scenario, &'a Finding),
@@ -146,57 +143,72 @@ pub fn run(settings: &Settings, mut tell: impl FnMut(Event)) -> (Summary, Result
         }
     };
     let mut known: HashMap<Identity, usize> = HashMap::new();
-    let batch = (BATCH * rayon::current_num_threads()) as u64;
-    let mut next = 0;
     let mut result = Ok(());
-    'campaign: while !done(settings, start, next, &summary) {
-        let end = settings.cases.map_or(next + batch, |cases| cases.min(next + batch));
-        for (index, scenario, outcome) in run_batch(settings, budget, &pool, next..end) {
-            match outcome {
-                Ok(Outcome::Refused(reason)) => summary.stats.refuse(reason),
-                Ok(Outcome::Judged(report)) => {
-                    summary.stats.add(&scenario, &report);
-                    let Some(identity) = report.identity() else { continue };
-                    if let Some(&at) = known.get(&identity) {
-                        summary.found[at].1 += 1;
-                        continue;
-                    }
-                    let first = identity.lead(&report.findings).expect("an identity of these findings");
-                    tell(Event::Failing(&scenario, first));
-                    let time = shrink_time(settings, start);
-                    let found = pool.reduce(index, scenario, &report, identity, settings.stop, time);
-                    // Another output of a finding that is already told shrinks to the same case.
-                    let told = summary.found.iter().position(|(other, _)| other.minimal == found.minimal);
-                    known.insert(identity, told.unwrap_or(summary.found.len()));
-                    if let Some(at) = told {
-                        summary.found[at].1 += 1;
-                        continue;
-                    }
-                    tell(Event::Found(&found));
-                    summary.found.push((found, 1));
-                    if settings.stop_after.is_some_and(|n| summary.found.len() >= n) {
-                        break 'campaign;
-                    }
-                }
-                Err(error) => {
-                    result = Err(CampaignError { scenario, error });
-                    break 'campaign;
+    let more = |index: u64| !is_over(settings, start, index);
+    let work = |index: u64| checked(settings, budget, &pool, index);
+    ordered::in_order(rayon::current_num_threads(), more, work, |(index, scenario, outcome)| {
+        match outcome {
+            Ok(Outcome::Refused(reason)) => summary.stats.refuse(reason),
+            Ok(Outcome::Judged(report)) => {
+                summary.stats.add(&scenario, &report);
+                if let Some(identity) = report.identity() {
+                    let reduce = |scenario: Scenario| {
+                        let time = shrink_time(settings, start);
+                        pool.reduce(index, scenario, &report, identity, settings.stop, time)
+                    };
+                    summary.take_failing(&mut known, (scenario, &report, identity), reduce, &mut tell);
                 }
             }
+            Err(error) => {
+                result = Err(CampaignError { scenario, error });
+                return ControlFlow::Break(());
+            }
         }
-        next = end;
         summary.elapsed = start.elapsed();
         tell(Event::Progress(&summary));
-    }
+        let enough = settings.stop_after.is_some_and(|n| summary.found.len() >= n);
+        if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     summary.elapsed = start.elapsed();
     (summary, result)
 }
 
-fn done(settings: &Settings, start: Instant, next: u64, summary: &Summary) -> bool {
+impl Summary {
+    /// Counts a failing scenario; the first of its identity is reduced, and told unless that gives what was
+    /// told before.
+    fn take_failing(
+        &mut self,
+        known: &mut HashMap<Identity, usize>,
+        (scenario, report, identity): (Scenario, &Report, Identity),
+        reduce: impl FnOnce(Scenario) -> Found,
+        tell: &mut impl FnMut(Event),
+    ) {
+        if let Some(&at) = known.get(&identity) {
+            self.found[at].1 += 1;
+            return;
+        }
+        let first = identity.lead(&report.findings).expect("an identity of these findings");
+        tell(Event::Failing(&scenario, first));
+        let found = reduce(scenario);
+        // Another output of a finding that is already told shrinks to the same case.
+        let told = self.found.iter().position(|(other, _)| other.minimal == found.minimal);
+        known.insert(identity, told.unwrap_or(self.found.len()));
+        match told {
+            Some(at) => self.found[at].1 += 1,
+            None => {
+                tell(Event::Found(&found));
+                self.found.push((found, 1));
+            }
+        }
+    }
+}
+
+/// Is scenario `next` not to be begun?
+fn is_over(settings: &Settings, start: Instant, next: u64) -> bool {
     settings.stop.load(Ordering::Relaxed)
         || settings.cases.is_some_and(|cases| next >= cases)
         || settings.time.is_some_and(|time| start.elapsed() >= time)
-        || settings.stop_after.is_some_and(|n| summary.found.len() >= n)
+        || settings.stop_after == Some(0)
 }
 
 /// How long a shrink may take: less towards the end of a campaign.
@@ -207,19 +219,12 @@ fn shrink_time(settings: &Settings, start: Instant) -> Duration {
 
 type Checked = (u64, Scenario, Result<Outcome, HarnessError>);
 
-fn run_batch(
-    settings: &Settings,
-    budget: generate::Budget,
-    pool: &Pool,
-    indices: std::ops::Range<u64>,
-) -> Vec<Checked> {
-    let check = |index: u64| {
-        let scenario = drawn(settings, index, &budget);
-        let (run, ask) = (run_of(settings, index, &scenario), ask_of(settings, index));
-        let outcome = pool.check(&scenario, run, ask);
-        (index, scenario, outcome)
-    };
-    indices.into_par_iter().map(check).collect()
+/// Scenario `index` with what came of it.
+fn checked(settings: &Settings, budget: generate::Budget, pool: &Pool, index: u64) -> Checked {
+    let scenario = drawn(settings, index, &budget);
+    let (run, ask) = (run_of(settings, index, &scenario), ask_of(settings, index));
+    let outcome = pool.check(&scenario, run, ask);
+    (index, scenario, outcome)
 }
 
 /// Scenario `index` of a campaign, with the items that every case is given.
