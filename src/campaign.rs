@@ -14,7 +14,7 @@ use crate::backend::{Choice, Run};
 use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Outcome, Report};
 use crate::generate;
-use crate::oracle::{Ask, Finding, Identity};
+use crate::oracle::{Ask, Depth, Finding, Identity};
 use crate::shrink::{Shrunk, edit};
 use crate::stats::Stats;
 
@@ -35,6 +35,9 @@ const LEAST_SHRINK_TIME: Duration = Duration::from_secs(10);
 const RACE_SHARE: u64 = 8;
 /// One scenario in so many is asked a question that takes more runs: each costs as much as the scenario again.
 const ASK_SHARE: u64 = 4;
+/// One scenario in so many is judged as a whole though its halves pass: a check of our own bounds, of which
+/// those of the chain follow from the others.
+const WHOLE_SHARE: u64 = 8;
 /// Most work of a scenario that is looked through for races, which takes several times as long.
 const RACE_WORK: u64 = 10_000_000;
 /// What to run, and for how long.
@@ -223,7 +226,7 @@ type Checked = (u64, Scenario, Result<Outcome, HarnessError>);
 fn checked(settings: &Settings, budget: generate::Budget, pool: &Pool, index: u64) -> Checked {
     let scenario = drawn(settings, index, &budget);
     let (run, ask) = (run_of(settings, index, &scenario), ask_of(settings, index));
-    let outcome = pool.check(&scenario, run, ask);
+    let outcome = pool.check(&scenario, (run, depth_of(index, ask)), ask);
     (index, scenario, outcome)
 }
 
@@ -246,6 +249,12 @@ fn ask_of(settings: &Settings, index: u64) -> Ask {
         Ask::InTurn(first) => Ask::InTurn(first.wrapping_add(index / ASK_SHARE)),
         ask => ask,
     }
+}
+
+/// How far the reference goes for scenario `index`. Questions of more runs compare by the chain's bounds.
+fn depth_of(index: u64, ask: Ask) -> Depth {
+    let whole = index.is_multiple_of(WHOLE_SHARE) || ask != Ask::Nothing;
+    if whole { Depth::Whole } else { Depth::Halves }
 }
 
 /// How scenario `index` runs: some look for races, where the backend can and the case is not too long

@@ -7,7 +7,7 @@ use crate::case::{Scenario, limits};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
 use crate::oracle::bound::{self, Measure};
-use crate::oracle::{self, Agreement, Ask, Evidence, Finding, Identity, Judgement, Kind, Truth};
+use crate::oracle::{self, Agreement, Ask, Depth, Evidence, Finding, Identity, Judgement, Kind, Truth};
 use crate::outputs::{Output, Outputs};
 
 mod asking;
@@ -107,6 +107,8 @@ pub struct Side<'a> {
     pub contract: Contract,
     /// How it runs.
     pub run: Run,
+    /// How far the reference goes for an answer that passes; where anything is found it goes all the way.
+    pub depth: Depth,
 }
 
 /// What came of a scenario on two backends.
@@ -129,7 +131,7 @@ pub fn check(
     contract: Contract,
     run: Run,
 ) -> Result<Outcome, HarnessError> {
-    check_asking(scenario, Side { backend, contract, run }, Ask::Nothing)
+    check_asking(scenario, Side { backend, contract, run, depth: Depth::Whole }, Ask::Nothing)
 }
 
 /// Runs each call of `scenario`, judges it, and asks these questions of the last call where nothing was found.
@@ -137,9 +139,9 @@ pub fn check(
 /// # Errors
 /// As [`check`].
 pub fn check_asking(scenario: &Scenario, side: Side, ask: Ask) -> Result<Outcome, HarnessError> {
-    let Side { backend, contract, run } = side;
+    let Side { backend, contract, run, depth } = side;
     panics_caught(|| {
-        let mut trial = Trial::begin(scenario, Side { backend: &mut *backend, contract, run }, 1)?;
+        let mut trial = Trial::begin(scenario, Side { backend: &mut *backend, contract, run, depth }, 1)?;
         let last = trial.calls(scenario)?;
         if trial.refused.is_some() && ask.refusal() {
             return trial.refusal(scenario);
@@ -150,7 +152,8 @@ pub fn check_asking(scenario: &Scenario, side: Side, ask: Ask) -> Result<Outcome
         let mut outcome = trial.outcome();
         if let Outcome::Judged(report) = &mut outcome {
             confirm_statistics(scenario, report, |other| {
-                let mut trial = Trial::begin(other, Side { backend: &mut *backend, contract, run }, 1)?;
+                let mut trial =
+                    Trial::begin(other, Side { backend: &mut *backend, contract, run, depth }, 1)?;
                 trial.calls(other)?;
                 Ok(trial.outcome())
             })?;
@@ -295,7 +298,8 @@ impl<'a> Trial<'a> {
         }
         match self.side.backend.run(self.side.run, inputs) {
             Ok(answer) => {
-                let truth = judge(call, inputs, &answer, self.side.contract, &mut self.report);
+                let (contract, depth) = (self.side.contract, self.side.depth);
+                let truth = judge(call, inputs, &answer, (contract, depth), &mut self.report);
                 return Ok(Some((answer.outputs, truth)));
             }
             Err(RunError::Refused(reason)) => self.refused = Some(reason),
@@ -321,13 +325,23 @@ struct Answered {
     truth: Truth,
 }
 
-fn judge(call: usize, inputs: &Inputs, answer: &Answer, contract: Contract, report: &mut Report) -> Truth {
+fn judge(
+    call: usize,
+    inputs: &Inputs,
+    answer: &Answer,
+    (contract, depth): (Contract, Depth),
+    report: &mut Report,
+) -> Truth {
     let outputs = &answer.outputs;
-    let truth = Truth::work_out(inputs, outputs, contract.rounding);
+    let truth = Truth::work_out_to(depth, inputs, outputs, contract.rounding);
     let measures = bound::measure(inputs, outputs, &truth);
     let races = &answer.races;
     let evidence = Evidence { call, inputs, outputs, truth: &truth, contract, races, measures };
-    report.findings.extend(oracle::judge(&evidence));
+    let findings = oracle::judge(&evidence);
+    if depth != Depth::Whole && !findings.is_empty() {
+        return judge(call, inputs, answer, (contract, Depth::Whole), report);
+    }
+    report.findings.extend(findings);
     let similarities = similarities(&evidence);
     report.calls.push(CallReport { measures: evidence.measures, similarities });
     truth
@@ -343,10 +357,13 @@ fn backend_fault(call: usize, failure: Failure, detail: String) -> Finding {
     Finding { call, tensor: None, kind, at: None, got: f64::NAN, want: 0.0, bound: 0.0, note: detail }
 }
 
-/// Every output against the reference of the whole chain.
+/// Every output against the reference, of the whole chain where it goes so far.
 fn similarities(evidence: &Evidence) -> Vec<Similarity> {
     let mut sums = [[0.0; 3]; Output::ALL.len()];
-    for judgement in [Judgement::Forward, Judgement::Chain] {
+    // Against the chain where there is one.
+    let whole = evidence.truth.depth == Depth::Whole;
+    let gradients = if whole { Judgement::Chain } else { Judgement::Backward };
+    for judgement in [Judgement::Forward, gradients] {
         for plane in evidence.truth.planes(evidence.inputs, judgement) {
             let [dot, got, want] = &mut sums[plane.output as usize];
             for (x, &y) in plane.got(evidence.outputs).into_iter().zip(&plane.bounded.value) {

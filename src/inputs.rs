@@ -119,10 +119,8 @@ impl Layout<'_> {
                     let head_key = self.head_key(case, head);
                     let at = At { sequence: key.into(), row: i as u64, head: head_key, m, n };
                     values(at, &mut row);
-                    let start = tensor.index(span.row + i, head, 0) as isize;
-                    for (column, &x) in row.iter().enumerate() {
-                        tensor.set(start + column as isize, x.clamp(-limit, limit));
-                    }
+                    row.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
+                    tensor.set_row(span.row + i, head, &row);
                 }
             }
         }

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use crate::case::Case;
-use crate::contract::{Contract, Rounding};
+use crate::contract::{Contract, Known, Rounding};
 use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
 use crate::reference::{Unit, query_heads};
@@ -108,9 +108,22 @@ pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     ORACLES.iter().flat_map(|oracle| (oracle.judge)(evidence)).collect()
 }
 
+/// How far the reference goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The forward, and the backward given the O and LSE that the backend stored. Outputs within the bounds of
+    /// both are within those of the chain, which allows for both: where all roundings are known, the chain
+    /// and the laws tell no more of an answer that passes, and are most of the cost.
+    Halves,
+    /// The chain and the laws too.
+    Whole,
+}
+
 /// The bounded reference of a whole call, computed once and shared by all oracles.
 #[derive(Debug)]
 pub struct Truth {
+    /// How far it goes.
+    pub depth: Depth,
     /// In the order of [`Unit::all`].
     pub units: Vec<UnitTruth>,
     /// dSink of each query head, where the case has it: given the received O and LSE, and of the chain.
@@ -168,8 +181,14 @@ impl Plane<'_> {
 }
 
 impl Truth {
-    /// Works out every unit, on all cores.
+    /// Works out every unit to the whole depth, on all cores.
     pub fn work_out(inputs: &Inputs, outputs: &Outputs, rounding: Rounding) -> Truth {
+        Truth::work_out_to(Depth::Whole, inputs, outputs, rounding)
+    }
+
+    /// Works out every unit, on all cores; to the whole depth where roundings are known in kind only.
+    pub fn work_out_to(depth: Depth, inputs: &Inputs, outputs: &Outputs, rounding: Rounding) -> Truth {
+        let depth = if rounding.known == Known::Exactly { depth } else { Depth::Whole };
         let case = &inputs.case;
         let units = Unit::all(case).into_par_iter().map(|(sequence, kv_head)| {
             let rows = inputs.q_spans[sequence].rows();
@@ -178,17 +197,18 @@ impl Truth {
                 o: heads().map(|h| outputs.o.rows_of_head(rows.clone(), h)).collect(),
                 lse: heads().map(|h| outputs.lse.rows_of_head(rows.clone(), h)).collect(),
             };
-            truth::work_out(Unit::new(inputs, sequence, kv_head), case, rounding, &received)
+            truth::work_out(Unit::new(inputs, sequence, kv_head), case, (rounding, depth), &received)
         });
         let units: Vec<UnitTruth> = units.collect();
         let dsink = Output::Dsink.is_of(case).then(|| {
-            let of = |gradients: fn(&UnitTruth) -> &Gradients| sink_gradients(case, &units, gradients);
-            [of(|unit| &unit.backward), of(|unit| &unit.chain)]
+            let of =
+                |gradients: fn(&UnitTruth) -> Option<&Gradients>| sink_gradients(case, &units, gradients);
+            [of(|unit| Some(&unit.backward)), of(|unit| unit.chain.as_ref())]
         });
-        Truth { units, dsink }
+        Truth { depth, units, dsink }
     }
 
-    /// The planes of one judgement.
+    /// The planes of one judgement; none of the chain where the reference does not go so far.
     pub fn planes<'a>(&'a self, inputs: &'a Inputs, judgement: Judgement) -> Vec<Plane<'a>> {
         let mut planes = Vec::new();
         for truth in &self.units {
@@ -209,7 +229,10 @@ impl Truth {
                     continue;
                 }
                 Judgement::Backward => &truth.backward,
-                Judgement::Chain => &truth.chain,
+                Judgement::Chain => match &truth.chain {
+                    Some(chain) => chain,
+                    None => continue,
+                },
             };
             for (i, head) in query_heads(&inputs.case, unit.kv_head).enumerate() {
                 planes.push(plane(Output::Dq, head, unit.d, &gradients.dq[i]));
@@ -229,11 +252,16 @@ impl Truth {
     }
 }
 
-/// dSink of every query head, summed over the sequences.
-fn sink_gradients(case: &Case, units: &[UnitTruth], of: fn(&UnitTruth) -> &Gradients) -> Vec<Bounded> {
+/// dSink of every query head, summed over the sequences; nothing where the gradients were not worked out.
+fn sink_gradients(
+    case: &Case,
+    units: &[UnitTruth],
+    of: fn(&UnitTruth) -> Option<&Gradients>,
+) -> Vec<Bounded> {
     let mut sums = vec![SinkSum::default(); case.heads.q as usize];
     for truth in units {
-        for (head, share) in query_heads(case, truth.unit.kv_head).zip(&of(truth).sinks) {
+        let Some(gradients) = of(truth) else { return Vec::new() };
+        for (head, share) in query_heads(case, truth.unit.kv_head).zip(&gradients.sinks) {
             sums[head].join(share);
         }
     }

@@ -6,7 +6,8 @@ use std::fmt;
 
 use crate::case::Scenario;
 use crate::check::{Outcome, Report};
-use crate::oracle::Agreement;
+use crate::oracle::bound::Errors;
+use crate::oracle::{Agreement, Judgement};
 use crate::outputs::Output;
 
 /// Counts of whole numbers, with exact quantiles.
@@ -65,6 +66,9 @@ pub struct Stats {
     pub asked: BTreeMap<&'static str, u64>,
     /// Largest |error|/tau of passing scenarios, by output.
     pub nearest: BTreeMap<Output, f64>,
+    /// How the errors of passing scenarios lie within their bounds, by output: of the forward, and of the
+    /// backward given the O and LSE that were stored.
+    pub errors: BTreeMap<Output, Errors>,
 }
 
 impl Stats {
@@ -86,6 +90,9 @@ impl Stats {
         for measure in report.calls.iter().flat_map(|call| &call.measures) {
             let nearest = self.nearest.entry(measure.output).or_default();
             *nearest = nearest.max(measure.worst);
+            if measure.judgement != Judgement::Chain {
+                self.errors.entry(measure.output).or_default().join(&measure.errors);
+            }
         }
     }
 
@@ -141,6 +148,14 @@ impl fmt::Display for Stats {
         let nearest: Vec<_> =
             self.nearest.iter().map(|(output, worst)| format!("{output} {worst:.3}")).collect();
         write!(f, "  largest error of passing cases, in bounds: {}", nearest.join(", "))?;
+        for (output, errors) in self.errors.iter().filter(|(_, errors)| errors.elements() > 0) {
+            let share = |&n: &u64| format!("{:.1}", 100.0 * n as f64 / errors.elements() as f64);
+            let tenths: Vec<_> = errors.tenths.iter().map(share).collect();
+            let (mean, root) = (errors.mean(), errors.root_mean_square());
+            write!(f, "\n  errors     {output}: {} % by tenths of the bound", tenths.join(" "))?;
+            write!(f, "; mean {mean:+.3}, root mean square {root:.3}, {} elements", errors.elements())?;
+            write!(f, " and {} exact", errors.exact)?;
+        }
         let asked: Vec<_> =
             self.asked.iter().map(|(question, times)| format!("{question} {times}")).collect();
         if !asked.is_empty() {

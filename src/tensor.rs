@@ -1,5 +1,6 @@
 //! Storage: dtypes with exact rounding, and tensors of (row, head, column) in guarded memory.
 
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 mod bytes;
@@ -195,6 +196,21 @@ impl Tensor {
         }
     }
 
+    /// Stores a row of one head, each value rounded to the dtype once.
+    pub fn set_row(&mut self, row: usize, head: usize, values: &[f64]) {
+        let start = GUARD + self.index(row, head, 0);
+        let range = start..start + self.dim;
+        match &mut self.elements {
+            Elements::Bf16(bits) => {
+                store(&mut bits[range], values, |x| bf16::from_f32(DType::Bf16.round(x) as f32).to_bits())
+            }
+            Elements::F16(bits) => {
+                store(&mut bits[range], values, |x| f16::from_f32(DType::F16.round(x) as f32).to_bits());
+            }
+            Elements::F32(to) => store(&mut to[range], values, |x| x as f32),
+        }
+    }
+
     /// Stores `x` in all of these rows.
     pub fn fill_rows(&mut self, rows: &[usize], x: f64) {
         let width = self.heads * self.dim;
@@ -259,20 +275,39 @@ impl Tensor {
     pub fn rows_of_head(&self, rows: std::ops::Range<usize>, head: usize) -> Vec<f64> {
         // One match for all of them: the oracles read every element through here.
         match &self.elements {
-            Elements::Bf16(bits) => self.gather(rows, head, |i| f64::from(bf16::from_bits(bits[i]).to_f32())),
-            Elements::F16(bits) => self.gather(rows, head, |i| f64::from(f16::from_bits(bits[i]).to_f32())),
-            Elements::F32(values) => self.gather(rows, head, |i| f64::from(values[i])),
+            // The bits of a bf16 are the upper half of an f32's.
+            Elements::Bf16(bits) => self.gather(bits, rows, head, |from, to| {
+                to.extend(from.iter().map(|&bits| f64::from(f32::from_bits(u32::from(bits) << 16))));
+            }),
+            Elements::F16(bits) => self.gather(bits, rows, head, |from, to| {
+                let start = to.len();
+                to.resize(start + from.len(), 0.0);
+                from.reinterpret_cast::<f16>().convert_to_f64_slice(&mut to[start..]);
+            }),
+            Elements::F32(values) => self.gather(values, rows, head, |from, to| {
+                to.extend(from.iter().map(|&x| f64::from(x)));
+            }),
         }
     }
 
-    fn gather(&self, rows: std::ops::Range<usize>, head: usize, value: impl Fn(usize) -> f64) -> Vec<f64> {
+    fn gather<T>(
+        &self,
+        elements: &[T],
+        rows: std::ops::Range<usize>,
+        head: usize,
+        widen: impl Fn(&[T], &mut Vec<f64>),
+    ) -> Vec<f64> {
         let mut values = Vec::with_capacity(rows.len() * self.dim);
         for row in rows {
             let start = GUARD + self.index(row, head, 0);
-            values.extend((start..start + self.dim).map(&value));
+            widen(&elements[start..start + self.dim], &mut values);
         }
         values
     }
+}
+
+fn store<T>(to: &mut [T], values: &[f64], narrow: impl Fn(f64) -> T) {
+    to.iter_mut().zip(values).for_each(|(to, &x)| *to = narrow(x));
 }
 
 fn doubled(pattern: u16) -> f32 {

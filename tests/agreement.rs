@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thd_fuzz::backend::{Backend, Choice, Run};
 use thd_fuzz::check::{Side, check_both};
 use thd_fuzz::corpus;
-use thd_fuzz::oracle::Agreement;
+use thd_fuzz::oracle::{Agreement, Depth};
 
 fn open(name: &str) -> (Choice, Box<dyn Backend>) {
     let choice = Choice::find(Some(name), None).expect("a name of the table");
@@ -15,7 +15,12 @@ fn open(name: &str) -> (Choice, Box<dyn Backend>) {
 }
 
 fn side((choice, backend): &mut (Choice, Box<dyn Backend>)) -> Side<'_> {
-    Side { backend: &mut **backend, contract: choice.descriptor.contract, run: Run::PLAIN }
+    Side {
+        backend: &mut **backend,
+        contract: choice.descriptor.contract,
+        run: Run::PLAIN,
+        depth: Depth::Whole,
+    }
 }
 
 #[test]

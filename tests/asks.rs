@@ -10,12 +10,12 @@ use thd_fuzz::contract::{Contract, Deterministic, Known, Rounding};
 use thd_fuzz::generate::{Budget, Softmax, nth};
 use thd_fuzz::inputs::Inputs;
 use thd_fuzz::oracle::question::{Base, QUESTIONS, REFUSAL};
-use thd_fuzz::oracle::{Ask, Kind, Truth};
+use thd_fuzz::oracle::{Ask, Depth, Kind, Truth};
 use thd_fuzz::outputs::{Output, Outputs};
 use thd_fuzz::tensor::{DType, Poison};
 
 fn asked(scenario: &Scenario, backend: &mut dyn Backend, contract: Contract, ask: Ask) -> Outcome {
-    let side = Side { backend, contract, run: Run::PLAIN };
+    let side = Side { backend, contract, run: Run::PLAIN, depth: Depth::Whole };
     check_asking(scenario, side, ask).expect("no fault of ours")
 }
 

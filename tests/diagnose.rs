@@ -9,13 +9,19 @@ use thd_fuzz::check::Side;
 use thd_fuzz::diagnose::hypotheses::HYPOTHESES;
 use thd_fuzz::diagnose::score::score;
 use thd_fuzz::diagnose::{Diagnosis, Observed, diagnose, tell};
+use thd_fuzz::oracle::Depth;
 
 /// Failing cases of each fault in the quick score, and cases that are tried for them.
 const QUICK: [u64; 2] = [10, 400];
 
 fn observed(choice: &Choice, text: &str) -> Option<Observed> {
     let mut backend = choice.open().expect("it opens");
-    let side = Side { backend: &mut *backend, contract: choice.descriptor.contract, run: Run::PLAIN };
+    let side = Side {
+        backend: &mut *backend,
+        contract: choice.descriptor.contract,
+        run: Run::PLAIN,
+        depth: Depth::Whole,
+    };
     Observed::new(&text.parse().expect(text), side).expect("no fault of ours")
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::pool::Pool;
-use super::{CampaignError, Found, Settings, ask_of, drawn, run_of, shrink_time};
+use super::{CampaignError, Found, Settings, ask_of, depth_of, drawn, run_of, shrink_time};
 use crate::case::Scenario;
 use crate::check::{Outcome, Report};
 use crate::oracle::Identity;
@@ -37,9 +37,9 @@ pub fn first_finding(settings: &Settings, shrinks: bool) -> Result<First, Campai
     {
         let index = tried;
         let scenario = drawn(settings, index, &budget);
-        let run = run_of(settings, index, &scenario);
+        let (run, ask) = (run_of(settings, index, &scenario), ask_of(settings, index));
         tried += 1;
-        let report = match pool.check(&scenario, run, ask_of(settings, index)) {
+        let report = match pool.check(&scenario, (run, depth_of(index, ask)), ask) {
             Ok(Outcome::Judged(report)) => report,
             Ok(Outcome::Refused(_)) => continue,
             Err(error) => return Err(CampaignError { scenario, error }),

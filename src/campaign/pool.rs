@@ -9,7 +9,7 @@ use crate::backend::{Backend, Choice, Patience, Run, Support};
 use crate::case::Scenario;
 use crate::check::{HarnessError, Outcome, Report, Side, check_asking};
 use crate::generate;
-use crate::oracle::{Ask, Finding, Identity};
+use crate::oracle::{Ask, Depth, Finding, Identity};
 use crate::shrink::{self, Shrunk};
 
 /// How often a minimal scenario is run again: a finding that comes and goes must be told as one.
@@ -36,7 +36,12 @@ impl Pool {
         Ok(generate::Budget { softmax, ..budget })
     }
 
-    pub(super) fn check(&self, scenario: &Scenario, run: Run, ask: Ask) -> Result<Outcome, HarnessError> {
+    pub(super) fn check(
+        &self,
+        scenario: &Scenario,
+        (run, depth): (Run, Depth),
+        ask: Ask,
+    ) -> Result<Outcome, HarnessError> {
         let idle = || self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let taken = idle().pop();
         let mut backend = match taken {
@@ -44,7 +49,7 @@ impl Pool {
             None => self.choice.open()?,
         };
         let contract = self.choice.descriptor.contract;
-        let outcome = check_asking(scenario, Side { backend: &mut *backend, contract, run }, ask);
+        let outcome = check_asking(scenario, Side { backend: &mut *backend, contract, run, depth }, ask);
         idle().push(backend);
         outcome
     }
@@ -63,7 +68,8 @@ impl Pool {
         let run = run_for(identity);
         let deadline = Some(Instant::now() + time);
         let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
-        let check = |candidate: &Scenario, run: Run| self.check(candidate, run, identity.ask());
+        let check =
+            |candidate: &Scenario, run: Run| self.check(candidate, (run, Depth::Halves), identity.ask());
         let (minimal, shrunk, lead) = match shrink_finding(check, &original, identity, budget) {
             Some((shrunk, lead)) => (shrunk.minimal.clone(), Some(shrunk), lead),
             None => (original.clone(), None, first),
@@ -77,7 +83,9 @@ impl Pool {
 
     /// The finding of this identity in `scenario`, if it fails that way.
     fn finds(&self, scenario: &Scenario, identity: Identity, run: Run) -> Option<Finding> {
-        let Ok(Outcome::Judged(report)) = self.check(scenario, run, identity.ask()) else { return None };
+        let Ok(Outcome::Judged(report)) = self.check(scenario, (run, Depth::Halves), identity.ask()) else {
+            return None;
+        };
         identity.lead(&report.findings).cloned()
     }
 }
@@ -139,7 +147,7 @@ pub fn shrink_scenario(
 ) -> Result<ShrinkOutcome, HarnessError> {
     let pool = Pool::new(choice);
     let run = pool.choice.thorough(scenario);
-    let report = match pool.check(scenario, run, ask)? {
+    let report = match pool.check(scenario, (run, Depth::Whole), ask)? {
         Outcome::Refused(reason) => return Ok(ShrinkOutcome::Refused(reason)),
         Outcome::Judged(report) => report,
     };

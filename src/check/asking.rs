@@ -5,7 +5,7 @@ use crate::backend::{Run, RunError, Support};
 use crate::case::{Case, Scenario, limits};
 use crate::inputs::Inputs;
 use crate::oracle::question::{Base, Before, Question, REFUSAL, Step};
-use crate::oracle::{Ask, Finding, Kind};
+use crate::oracle::{Ask, Depth, Finding, Kind};
 use crate::outputs::Outputs;
 
 /// A question that was to be asked.
@@ -124,7 +124,7 @@ impl Trial<'_> {
             Ok(answer) => {
                 self.report.calls.clear();
                 self.report.findings.clear();
-                judge(call, &inputs, &answer, self.side.contract, &mut self.report);
+                judge(call, &inputs, &answer, (self.side.contract, Depth::Whole), &mut self.report);
                 let findings = std::mem::take(&mut self.report.findings);
                 let wrong = findings.into_iter().filter(|finding| !finding.kind.is_statistical());
                 wrong.map(|f| (f, "answered a case that it declares unsupported, wrongly")).collect()

@@ -3,6 +3,7 @@
 use super::*;
 use crate::backend::Choice;
 use crate::case::Case;
+use crate::oracle::Depth;
 
 /// What a stub does with a call.
 #[derive(Clone, Copy)]
@@ -28,7 +29,7 @@ impl Stub {
     }
 
     fn side(&mut self) -> Side<'_> {
-        Side { backend: self, contract: Contract::OWN, run: Run::PLAIN }
+        Side { backend: self, contract: Contract::OWN, run: Run::PLAIN, depth: Depth::Whole }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::campaign::{self, ShrinkOutcome, Summary};
 use crate::case::Scenario;
 use crate::check::{Outcome, Side, check_asking};
 use crate::diagnose;
+use crate::oracle::Depth;
 use crate::report::{json, terminal};
 
 /// Runs a command. A closed standard output ends it quietly, with the status of what was found.
@@ -51,7 +52,11 @@ fn check_one(args: &Check) -> anyhow::Result<Status> {
     let start = Instant::now();
     let mut backend = choice.open()?;
     let (contract, run) = (choice.descriptor.contract, choice.thorough(&scenario));
-    let outcome = check_asking(&scenario, Side { backend: &mut *backend, contract, run }, args.ask)?;
+    let outcome = check_asking(
+        &scenario,
+        Side { backend: &mut *backend, contract, run, depth: Depth::Whole },
+        args.ask,
+    )?;
     let mut summary = Summary::default();
     let (mut lines, findings) = match outcome {
         Outcome::Refused(reason) => {

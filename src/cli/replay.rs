@@ -10,7 +10,7 @@ use crate::campaign::Summary;
 use crate::case::Scenario;
 use crate::check::{Both, HarnessError, Outcome, Side, check_asking, check_both};
 use crate::corpus::{self, Saved};
-use crate::oracle::{Agreement, Ask, Finding};
+use crate::oracle::{Agreement, Ask, Depth, Finding};
 use crate::report::{json, terminal};
 use crate::stats::Against;
 
@@ -55,7 +55,12 @@ impl Opened {
     }
 
     fn side(&mut self, run: Run) -> Side<'_> {
-        Side { backend: &mut *self.backend, contract: self.choice.descriptor.contract, run }
+        Side {
+            backend: &mut *self.backend,
+            contract: self.choice.descriptor.contract,
+            run,
+            depth: Depth::Whole,
+        }
     }
 }
 

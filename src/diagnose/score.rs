@@ -7,6 +7,7 @@ use super::{Observed, diagnose};
 use crate::backend::{Choice, Run};
 use crate::check::{HarnessError, Side};
 use crate::generate::{self, Budget, Softmax};
+use crate::oracle::Depth;
 
 /// What a case may cost: every fault shows within a few tiles, and each case is put to every hypothesis.
 pub const BUDGET: Budget = Budget { max_tokens: 256, max_work: 1_000_000, softmax: Softmax::PLAIN };
@@ -47,7 +48,12 @@ pub fn score(
     while score.failing < wanted && score.tried < tries && !stop.load(Ordering::Relaxed) {
         let scenario = generate::nth(seed, score.tried, &BUDGET);
         score.tried += 1;
-        let side = Side { backend: &mut *backend, contract: choice.descriptor.contract, run: Run::PLAIN };
+        let side = Side {
+            backend: &mut *backend,
+            contract: choice.descriptor.contract,
+            run: Run::PLAIN,
+            depth: Depth::Whole,
+        };
         let Some(observed) = Observed::new(&scenario, side)? else { continue };
         let name = diagnose(&[&observed]).name();
         score.failing += 1;

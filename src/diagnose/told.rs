@@ -5,7 +5,7 @@ use super::{Diagnosis, Observed, diagnose};
 use crate::backend::{Backend, Choice, Run};
 use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Side};
-use crate::oracle::Identity;
+use crate::oracle::{Depth, Identity};
 
 /// Work up to which the case as it was drawn is put to the hypotheses besides the minimal one: each costs
 /// about a run of the reference.
@@ -55,5 +55,8 @@ fn observe(
     backend: &mut dyn Backend,
     scenario: &Scenario,
 ) -> Result<Option<Observed>, HarnessError> {
-    Observed::new(scenario, Side { backend, contract: choice.descriptor.contract, run: Run::PLAIN })
+    Observed::new(
+        scenario,
+        Side { backend, contract: choice.descriptor.contract, run: Run::PLAIN, depth: Depth::Whole },
+    )
 }

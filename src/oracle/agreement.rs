@@ -184,7 +184,7 @@ mod tests {
     fn nothing_is_asked_where_either_may_overflow() {
         let (inputs, outputs, truth) = right("[3]");
         let mut open = Truth::work_out(&inputs, &outputs, Contract::OWN.rounding);
-        open.units[0].chain.dk.tau[5] = f64::INFINITY;
+        open.units[0].chain.as_mut().expect("the whole").dk.tau[5] = f64::INFINITY;
         let mut changed = outputs.clone();
         changed.dk.set(5, f64::NAN);
         let all = Agreement::of(&inputs, [&outputs, &changed], [&truth; 2]);

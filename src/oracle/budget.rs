@@ -119,6 +119,12 @@ pub fn exp_minus_one(x: f64) -> f64 {
     if x < 1.0 { x * (1.0 + x) } else { f64::INFINITY }
 }
 
+/// Relative errors of probabilities before they are divided, from those of their logits: the running maximum that
+/// is subtracted is off by as much as the logit that it is.
+pub fn with_that_of_maximum(errors: &mut [f64], largest: f64) {
+    errors.iter_mut().for_each(|e| *e = exp_minus_one(*e + largest));
+}
+
 /// Error of a logit as the exponential sees it, along a row: `per_dot` times the bound of `c |q| |k|`,
 /// `per_size` times its own size, and what the whole row shares.
 #[derive(Clone, Copy, Debug)]

@@ -17,12 +17,13 @@ use std::collections::BTreeMap;
 
 use super::budget::{self, REPEATED, Storage, TAIL};
 use super::products::{Bounded, Elements};
-use super::truth::walk::Shared;
+use super::rounding::Grid;
+use super::truth::delta::DeltaError;
 use super::truth::{GradientElements, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
 use crate::case::{Case, Sink};
 use crate::outputs::Output;
-use crate::reference::{Block, Unit, dot, query_heads};
+use crate::reference::{Unit, dot, query_heads};
 
 /// What each law's two sides may differ by.
 #[derive(Clone, Debug)]
@@ -66,22 +67,11 @@ impl LawSums {
         }
     }
 
-    /// Takes in a block: what the roundings of the forward move P by, and the repeated part of delta's
-    /// error by row.
-    pub(super) fn add_block(
-        &mut self,
-        block: &Block,
-        shared: &Shared,
-        shift: &[f32],
-        delta_repeated: &[f64],
-        storage: &Storage,
-    ) {
-        debug_assert_eq!(block.rows.len(), delta_repeated.len());
-        for ((&p, &dp), &shift) in shared.p.iter().zip(&shared.dp).zip(shift) {
-            self.p_squares += (storage.operand(p, 0.0) * dp).powi(2);
-            self.p_repeated += f64::from(shift) * dp;
-        }
-        self.o_repeated += delta_repeated.iter().sum::<f64>();
+    /// Takes in a block: what the forward's roundings make of delta.
+    pub(super) fn add_block(&mut self, error: &DeltaError) {
+        self.p_squares += error.p_squares;
+        self.p_repeated += error.p_repeated;
+        self.o_repeated += error.repeated.iter().sum::<f64>();
     }
 
     /// Takes in a block's rows of Q with the bound and the repeated part of delta's error.
@@ -140,17 +130,22 @@ impl LawSums {
         extra: impl Fn(usize) -> f64,
     ) -> Vec<f64> {
         let mut sums = vec![ColumnSum::default(); columns];
-        for (i, tau) in bounded.tau.iter().enumerate() {
-            sums[i % columns].worst += tau;
+        for row in bounded.tau.chunks(columns) {
+            sums.iter_mut().zip(row).for_each(|(sum, tau)| sum.worst += tau);
         }
         if self.natural {
-            for (i, (&value, &rounded)) in elements.value.iter().zip(elements.rounded()).enumerate() {
-                let sum = &mut sums[i % columns];
-                sum.squares += elements.squares[i];
-                sum.output += (storage.u * value).powi(2);
-                sum.repeated += rounded - value;
-                sum.stored += storage.dtype.round(rounded) - rounded;
-                sum.fp32 += elements.lambda[i] + storage.eta;
+            let grid = Grid::of(storage.dtype);
+            let rounded = elements.rounded();
+            for start in (0..elements.value.len()).step_by(columns) {
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    let (i, rounded) = (start + c, rounded[start + c]);
+                    let value = elements.value[i];
+                    sum.squares += elements.squares[i];
+                    sum.output += (storage.u * value) * (storage.u * value);
+                    sum.repeated += rounded - value;
+                    sum.stored += grid.nearest(rounded) - rounded;
+                    sum.fp32 += elements.lambda[i] + storage.eta;
+                }
             }
         }
         let tolerance = |(c, sum): (usize, &ColumnSum)| {
@@ -241,7 +236,7 @@ impl Terms {
 /// Judges the four laws: at most one finding each, for the unit and column that is furthest off.
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let mut worst: BTreeMap<u8, (Finding, usize)> = BTreeMap::new();
-    for truth in &evidence.truth.units {
+    for truth in evidence.truth.units.iter().filter(|truth| truth.laws.is_some()) {
         for (law, finding) in Sides::of(truth, evidence).findings(truth, evidence) {
             let (known, broken) = worst.entry(law).or_insert_with(|| (finding.clone(), 0));
             *broken += 1;
@@ -296,7 +291,8 @@ impl Sides {
 
     /// At most one finding a law: the column that is furthest off.
     fn findings(&self, truth: &UnitTruth, evidence: &Evidence) -> Vec<(u8, Finding)> {
-        let (laws, unit) = (&truth.laws, &truth.unit);
+        let Some(laws) = &truth.laws else { return Vec::new() };
+        let unit = &truth.unit;
         let one = self.dv.iter().zip(&laws.dv_sums).map(|(&got, &(want, bound))| (got, want, bound));
         let two = self.dk.iter().zip(&laws.dk_sums).map(|(&got, &bound)| (got, 0.0, bound));
         let worst = |law: u8, tensor: Output, sides: &mut dyn Iterator<Item = (f64, f64, f64)>| {

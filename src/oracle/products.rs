@@ -5,11 +5,14 @@
 
 use std::ops::Range;
 
-use multiversion::multiversion;
-
-use super::budget::{self, Storage};
-use super::rounding::Grid;
+use super::budget;
 use crate::linalg;
+
+mod elements;
+pub(super) mod loops;
+
+pub use elements::Elements;
+use loops::LooseRow;
 
 /// Values with the largest error that a right backend may show at each.
 #[derive(Clone, Debug, Default)]
@@ -103,15 +106,11 @@ pub struct Right {
 impl Right {
     /// Of a matrix of `columns` columns, none of whose elements exceeds `unit`.
     pub fn new(columns: usize, value: &[f64], unit: f64) -> Right {
-        let narrow: Vec<f32> = value.iter().map(|x| (x / unit) as f32).collect();
-        let abs = narrow.iter().map(|x| x.abs()).collect();
-        let square = narrow.iter().map(|x| x * x).collect();
+        let (mut narrow, mut abs, mut square) = (Vec::new(), Vec::new(), Vec::new());
+        loops::narrow_and_squares(value, unit, [&mut narrow, &mut abs, &mut square]);
         let mut column_squares = vec![0.0; columns];
-        let mut norms = Vec::with_capacity(value.len() / columns);
-        for row in value.chunks(columns) {
-            column_squares.iter_mut().zip(row).for_each(|(sum, x)| *sum += x * x);
-            norms.push(row.iter().map(|x| x * x).sum::<f64>().sqrt());
-        }
+        let norms = value.chunks(columns).map(|row| loops::add_squares(row, &mut column_squares).sqrt());
+        let norms = norms.collect();
         Right { columns, value: value.to_vec(), unit, narrow, abs, square, column_squares, norms }
     }
 
@@ -256,14 +255,13 @@ impl Product {
             let (to, from) = (place.to.start + to, place.from.start + from);
             let b = &b.value[from * columns..(from + 1) * columns];
             let sums = &mut self.ties[to * columns..(to + 1) * columns];
-            sums.iter_mut().zip(b).for_each(|(sum, b)| *sum += width * b.abs());
+            loops::add_sizes(sums, width, b);
         }
     }
 
     fn add_repeated(&mut self, shift: &[f32], place: &Place, b: &Right) {
         let unit = self.shape.unit as f32;
-        self.scratch.clear();
-        self.scratch.extend(shift.iter().map(|x| x / unit));
+        loops::in_units(shift, unit, &mut self.scratch);
         add_narrow(place, &self.scratch, b.narrow_rows(&place.from), &mut self.repeated, b.columns);
     }
 
@@ -273,8 +271,7 @@ impl Product {
         let unit = self.shape.unit;
         self.add_values(&a.value, place, b);
         self.add_repeated(&a.rounding, place, b);
-        self.scratch.clear();
-        self.scratch.extend(a.unit.iter().map(|x| budget::square_in_f32(x / unit)));
+        loops::squares(&a.unit, unit, &mut self.scratch);
         let [_, _, square] = b.narrow(&place.from);
         add_narrow(place, &self.scratch, square, &mut self.squares, b.columns);
         let width = match place.along {
@@ -282,25 +279,18 @@ impl Product {
             Along::Columns => place.to.len(),
         };
         let rows = a.value.chunks(width).zip(a.unit.chunks(width)).zip(a.error.chunks(width));
-        for (r, ((values, units), errors)) in rows.enumerate() {
+        for (r, ((value, units), error)) in rows.enumerate() {
             let charge = charge(r);
-            let terms = values.iter().zip(units).zip(errors).map(|((x, &rounding), error)| {
-                let error = error + charge * x.abs() + budget::lost_in_f32(rounding, unit);
-                (error * error, if rounding == a.eta { 1.0 } else { 0.0 })
-            });
+            let row = LooseRow { value, unit: units, error, charge, of_block: unit, eta: a.eta };
             match place.along {
                 Along::Rows => {
-                    let (error, small) = terms.fold((0.0, 0.0), |sum, term| (sum.0 + term.0, sum.1 + term.1));
+                    let (error, small) = loops::row_terms(row);
                     self.error[place.to.start + r] += error;
                     self.small[place.to.start + r] += small;
                 }
                 Along::Columns => {
                     let to = place.to.clone();
-                    let sums = self.error[to.clone()].iter_mut().zip(&mut self.small[to]);
-                    sums.zip(terms).for_each(|((error, small), term)| {
-                        *error += term.0;
-                        *small += term.1;
-                    });
+                    loops::add_row_terms(row, &mut self.error[to.clone()], &mut self.small[to]);
                 }
             }
         }
@@ -315,9 +305,7 @@ impl Product {
             Along::Rows => linalg::nn(place.to.len(), place.from.len(), columns, a, value, y, true),
             Along::Columns => linalg::tn_add(place.to.len(), place.from.len(), columns, a, value, y),
         }
-        let unit = self.shape.unit;
-        self.scratch.clear();
-        self.scratch.extend(a.iter().map(|x| (x.abs() / unit) as f32));
+        loops::sizes(a, self.shape.unit, &mut self.scratch);
         let [_, abs, _] = b.narrow(&place.from);
         add_narrow(place, &self.scratch, abs, &mut self.size, columns);
     }
@@ -327,195 +315,9 @@ impl Product {
         self.shape.unit * self.right_unit * budget::IN_F32 * f64::from(self.size[i])
     }
 
-    /// Some rows' elements with their errors before the output is rounded.
-    pub fn elements(&self, storage: &Storage, rows: Range<usize>) -> Elements {
-        let columns = self.columns();
-        let range = rows.start * columns..rows.end * columns;
-        let zeros = || vec![0.0; range.len()];
-        let (value, lambda, rho, squares) = (zeros(), zeros(), zeros(), zeros());
-        let rounded = if self.shape.loose { zeros() } else { Vec::new() };
-        let extra = self.extra[range.clone()].to_vec();
-        let mut all = Elements { value, rounded, rho, lambda, squares, extra };
-        let none = vec![0.0; columns];
-        for (row, to) in rows.zip((0..range.len()).step_by(columns.max(1))) {
-            let (at, to) = (row * columns..(row + 1) * columns, to..to + columns);
-            let sums = RowSums {
-                y: &self.y[at.clone()],
-                size: &self.size[at.clone()],
-                ties: &self.ties[at.clone()],
-                repeated: self.repeated.get(at.clone()).unwrap_or(&none),
-            };
-            let factors = self.factors(storage, row);
-            if !self.shape.loose {
-                known_row(factors, sums, &mut all.value[to.clone()], &mut all.lambda[to]);
-                continue;
-            }
-            let out = [&mut all.value, &mut all.rounded, &mut all.rho, &mut all.lambda, &mut all.squares];
-            let out = out.map(|values| &mut values[to.clone()]);
-            loose_row(*storage, factors, sums, (&self.squares[at], &self.right), out);
-        }
-        all
-    }
-
-    /// What the sums of a row are multiplied by.
-    fn factors(&self, storage: &Storage, row: usize) -> Factors {
-        let Shape { scale, accumulation, unit, terms, .. } = self.shape;
-        let s = scale.abs();
-        let left = if budget::is_subnormal(storage, self.least_right_unit) { unit } else { 0.0 };
-        // The f32 sums are in units of both operands.
-        let unit = unit * self.right_unit;
-        Factors {
-            scale,
-            shift: scale * unit,
-            size: s * unit * budget::IN_F32,
-            squares: s * s * unit * unit * budget::IN_F32,
-            accumulation,
-            terms: s * terms as f64 * self.right_unit,
-            aligned: s * budget::alignment(storage, terms, left, self.right_unit),
-            small: s * storage.eta * self.small[row] * self.right_unit,
-            error: self.error[row],
-        }
-    }
-
     /// Rows of the output.
     pub fn rows(&self) -> usize {
         self.shape.output[0]
-    }
-
-    /// The values with their bounds, and the elements that these come from. `open(row)`: rows whose bound is
-    /// infinite.
-    pub fn finish(&self, storage: &Storage, grid: Grid, open: impl Fn(usize) -> bool) -> (Bounded, Elements) {
-        let elements = self.elements(storage, 0..self.rows());
-        let mut bounded = elements.bounded(storage, grid, self.shape.loose);
-        for row in (0..self.rows()).filter(|&row| open(row)) {
-            bounded.tau[row * self.columns()..(row + 1) * self.columns()].fill(f64::INFINITY);
-        }
-        (bounded, elements)
-    }
-}
-
-/// One row of a product's sums.
-#[derive(Clone, Copy)]
-struct RowSums<'a> {
-    y: &'a [f64],
-    size: &'a [f32],
-    ties: &'a [f64],
-    repeated: &'a [f32],
-}
-
-/// What the sums of a row are multiplied by.
-#[derive(Clone, Copy)]
-struct Factors {
-    scale: f64,
-    shift: f64,
-    size: f64,
-    squares: f64,
-    accumulation: f64,
-    terms: f64,
-    aligned: f64,
-    small: f64,
-    error: f64,
-}
-
-impl Factors {
-    /// fp32-level error of an element; infinite where an accumulator may leave its range.
-    #[inline(always)]
-    fn fp32(&self, value: f64, size: f64, ties: f64) -> f64 {
-        let error = self.accumulation * size + self.scale.abs() * ties;
-        let error = error + budget::last_steps(value, self.terms) + self.aligned;
-        if size < self.scale.abs() * f64::from(f32::MAX) { error } else { f64::INFINITY }
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
-fn known_row(factors: Factors, sums: RowSums, value: &mut [f64], lambda: &mut [f64]) {
-    let n = value.len();
-    let RowSums { y, size, ties, repeated } = sums;
-    let (y, size, ties, repeated) = (&y[..n], &size[..n], &ties[..n], &repeated[..n]);
-    let lambda = &mut lambda[..n];
-    for c in 0..n {
-        value[c] = factors.scale * y[c] + factors.shift * f64::from(repeated[c]);
-        lambda[c] = factors.fp32(value[c], factors.size * f64::from(size[c]), ties[c]);
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
-fn loose_row(
-    storage: Storage,
-    factors: Factors,
-    sums: RowSums,
-    (squares, right): (&[f32], &[f64]),
-    [value, rounded, rho, lambda, out_squares]: [&mut [f64]; 5],
-) {
-    let n = value.len();
-    let RowSums { y, size, ties, repeated } = sums;
-    let (y, size, ties, repeated) = (&y[..n], &size[..n], &ties[..n], &repeated[..n]);
-    let (squares, right) = (&squares[..n], &right[..n]);
-    let (rounded, rho) = (&mut rounded[..n], &mut rho[..n]);
-    let (lambda, out_squares) = (&mut lambda[..n], &mut out_squares[..n]);
-    for c in 0..n {
-        value[c] = factors.scale * y[c];
-        let shift = factors.shift * f64::from(repeated[c]);
-        rounded[c] = value[c] + shift;
-        let size = factors.size * f64::from(size[c]);
-        let linear = factors.scale.abs() * (factors.error * right[c]).sqrt();
-        let worst = storage.u * (size + linear) + factors.small;
-        out_squares[c] = factors.squares * f64::from(squares[c]);
-        rho[c] = budget::roundings(worst, out_squares[c], shift);
-        lambda[c] = factors.fp32(rounded[c], size, ties[c]) + linear;
-    }
-}
-
-/// Elements of a product, each with its errors before the output is rounded.
-#[derive(Debug, Default)]
-pub struct Elements {
-    /// What is expected.
-    pub value: Vec<f64>,
-    /// The same with the operand's nearest roundings applied; empty where `value` has them.
-    pub rounded: Vec<f64>,
-    /// Storage-level error of the operand.
-    pub rho: Vec<f64>,
-    /// fp32-level error; infinite where an accumulator may leave its range.
-    pub lambda: Vec<f64>,
-    /// Squares of the operand's roundings.
-    pub squares: Vec<f64>,
-    /// What else is due.
-    pub extra: Vec<f64>,
-}
-
-impl Elements {
-    /// The values with the nearest roundings applied.
-    pub fn rounded(&self) -> &[f64] {
-        if self.rounded.is_empty() { &self.value } else { &self.rounded }
-    }
-
-    fn bounded(&self, storage: &Storage, grid: Grid, loose: bool) -> Bounded {
-        let mut bounded =
-            Bounded { value: self.value.clone(), tau: vec![0.0; self.value.len()], ..Bounded::default() };
-        taus(*storage, grid, self, &mut bounded.tau);
-        if loose {
-            bounded.rounded = self.rounded.clone();
-            let sums = self.lambda.iter().zip(&self.extra).zip(self.rho.iter().zip(&self.squares));
-            // A sum of few terms: its roundings' sizes are not much more than their root of squares.
-            let noise =
-                sums.map(
-                    |((lambda, extra), (rho, squares))| {
-                        if budget::are_few_terms(*rho, *squares) { f64::INFINITY } else { lambda + extra }
-                    },
-                );
-            bounded.noise = noise.collect();
-        }
-        bounded
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
-fn taus(storage: Storage, grid: Grid, elements: &Elements, tau: &mut [f64]) {
-    let n = tau.len();
-    let (value, rho) = (&elements.value[..n], &elements.rho[..n]);
-    let (lambda, extra) = (&elements.lambda[..n], &elements.extra[..n]);
-    for i in 0..n {
-        tau[i] = budget::tau(&storage, grid, value[i], rho[i] + lambda[i] + extra[i]);
     }
 }
 

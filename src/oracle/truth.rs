@@ -6,19 +6,21 @@
 //! propagated. All three come from one walk over the reference's blocks; the formulas and their
 //! names are those of `docs/oracle.md`, the constants those of [`budget`].
 
+use super::Depth;
 use super::budget::{self, Storage};
-use super::laws::LawBudget;
+use super::laws::{LawBudget, LawSums};
 use super::products::{Bounded, Elements, Product, Shape};
 use super::rounding::Grid;
 use crate::case::Case;
 use crate::contract::Rounding;
 use crate::reference::Unit;
 
-mod delta;
+pub(super) mod delta;
 mod operands;
 pub mod sink;
 pub(super) mod walk;
 
+use delta::DeltaInDk;
 use sink::SinkSum;
 use walk::{Queries, Walk};
 
@@ -55,31 +57,51 @@ pub struct UnitTruth {
     pub lse: Vec<Bounded>,
     /// Gradients given the received O and LSE.
     pub backward: Gradients,
-    /// Gradients of the whole chain.
-    pub chain: Gradients,
-    /// What the conservation laws may be off by.
-    pub laws: LawBudget,
+    /// Gradients of the whole chain, where the reference goes so far.
+    pub chain: Option<Gradients>,
+    /// What the conservation laws may be off by, likewise.
+    pub laws: Option<LawBudget>,
 }
 
 /// Works out a unit. `received` is what the backend stored.
-pub fn work_out(unit: Unit, case: &Case, rounding: Rounding, received: &Received) -> UnitTruth {
-    let mut walk = Walk::new(&unit, case, rounding);
+pub fn work_out(
+    unit: Unit,
+    case: &Case,
+    (rounding, depth): (Rounding, Depth),
+    received: &Received,
+) -> UnitTruth {
+    let mut walk = Walk::new(&unit, case, rounding, depth);
     let (mut o, mut lse) = (Vec::new(), Vec::new());
     for head in 0..unit.q.len() {
         let (head_o, head_lse) = walk.head(head, received);
         o.push(head_o);
         lse.push(head_lse);
     }
-    let Walk { storage, grid, backward, mut chain, sums, extra, ds_unit, q_unit, .. } = walk;
+    let Walk { storage, grid, backward, whole, ds_unit, q_unit, .. } = walk;
+    let backward = backward.into_gradients(&storage, grid);
+    let Some(WholeSums { mut chain, chain_dq, extra, sums }) = whole else {
+        let o = o.into_iter().map(|o| o.into_bounded(&storage, grid, |_| false)).collect();
+        return UnitTruth { o, lse, backward, chain: None, laws: None, unit };
+    };
     let (rows, c) = (unit.m * unit.q.len(), unit.scale.abs());
     for (i, x) in chain.products.dk.extra.iter_mut().enumerate() {
         *x += c * extra.due(i, ds_unit * q_unit, rows);
     }
     let (o, of_o): (Vec<_>, Vec<_>) = o.iter().map(|o| o.finish(&storage, grid, |_| false)).unzip();
-    let backward = backward.finish(&storage, grid).1;
-    let (elements, chain) = chain.finish(&storage, grid);
+    let (elements, chain) = chain.finish(&storage, grid, chain_dq);
     let laws = sums.budget(&storage, &unit, (&elements, &chain), (&of_o, &o));
-    UnitTruth { o, lse, backward, chain, laws, unit }
+    UnitTruth { o, lse, backward, chain: Some(chain), laws: Some(laws), unit }
+}
+
+/// What only the whole depth needs.
+struct WholeSums {
+    chain: Sums,
+    /// The elements of dQ of each head.
+    chain_dq: Vec<Elements>,
+    /// What delta's error adds to dK.
+    extra: DeltaInDk,
+    /// What the laws may be off by.
+    sums: LawSums,
 }
 
 /// The elements that the gradients of one judgement come from.
@@ -99,7 +121,7 @@ struct KeyProducts {
 /// Gradient sums of one judgement.
 struct Sums {
     products: KeyProducts,
-    dq: Vec<(Bounded, Elements)>,
+    dq: Vec<Bounded>,
     /// Rows of dQ, then of dK and dV, that may overflow or have no meaning.
     open_rows: Vec<bool>,
     open_keys: Vec<bool>,
@@ -136,16 +158,36 @@ impl Sums {
     }
 
     /// Bounds a head's dQ, whose rows no other head shares.
-    fn finish_head(&mut self, storage: &Storage, grid: Grid, dq: &Product) {
-        self.dq.push(dq.finish(storage, grid, |row| self.open_rows[row]));
+    fn finish_head(&mut self, storage: &Storage, grid: Grid, dq: Product) {
+        let dq = dq.into_bounded(storage, grid, |row| self.open_rows[row]);
+        self.take_head(dq);
+    }
+
+    /// The same where the elements are asked for.
+    fn finish_head_with_elements(&mut self, storage: &Storage, grid: Grid, dq: &Product) -> Elements {
+        let (dq, elements) = dq.finish(storage, grid, |row| self.open_rows[row]);
+        self.take_head(dq);
+        elements
+    }
+
+    fn take_head(&mut self, dq: Bounded) {
+        self.dq.push(dq);
         self.open_rows.fill(false);
     }
 
-    fn finish(self, storage: &Storage, grid: Grid) -> (GradientElements, Gradients) {
+    fn into_gradients(self, storage: &Storage, grid: Grid) -> Gradients {
+        let open = |key: usize| self.open_keys[key];
+        let KeyProducts { dk, dv } = self.products;
+        let [dk, dv] = [dk, dv].map(|product| product.into_bounded(storage, grid, open));
+        Gradients { dq: self.dq, dk, dv, sinks: self.sinks }
+    }
+
+    /// The gradients, and the elements that they come from: `dq` holds those of dQ.
+    fn finish(self, storage: &Storage, grid: Grid, dq: Vec<Elements>) -> (GradientElements, Gradients) {
         let open = |key: usize| self.open_keys[key];
         let (dk, of_dk) = self.products.dk.finish(storage, grid, open);
         let (dv, of_dv) = self.products.dv.finish(storage, grid, open);
-        let (dq, of_dq) = self.dq.into_iter().unzip();
-        (GradientElements { dq: of_dq, dk: of_dk, dv: of_dv }, Gradients { dq, dk, dv, sinks: self.sinks })
+        let gradients = Gradients { dq: self.dq, dk, dv, sinks: self.sinks };
+        (GradientElements { dq, dk: of_dk, dv: of_dv }, gradients)
     }
 }

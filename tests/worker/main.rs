@@ -10,7 +10,7 @@ use thd_fuzz::case::Case;
 use thd_fuzz::check::{Outcome, Side, check_asking};
 use thd_fuzz::contract::Contract;
 use thd_fuzz::inputs::Inputs;
-use thd_fuzz::oracle::Ask;
+use thd_fuzz::oracle::{Ask, Depth};
 use thd_fuzz::outputs::Output;
 
 mod command;
@@ -94,7 +94,8 @@ fn a_question_is_asked_of_a_new_child_and_an_unsupported_case_is_the_childs_to_r
     let mut child = worker("emulator", &[]);
     let mut check = |text: &str, name: &'static str| {
         let scenario = text.parse().expect("a valid scenario");
-        let side = Side { backend: &mut child, contract: Contract::OWN, run: Run::PLAIN };
+        let side =
+            Side { backend: &mut child, contract: Contract::OWN, run: Run::PLAIN, depth: Depth::Whole };
         check_asking(&scenario, side, Ask::One(name)).expect("no fault of ours")
     };
     match check("[5,3] h2", "fresh-process") {
@@ -110,7 +111,7 @@ fn a_question_is_asked_of_a_new_child_and_an_unsupported_case_is_the_childs_to_r
     };
     let declares = |_: &Case| Support::No("nothing at all".into());
     let mut modest = Worker::new("emulator", program, declares);
-    let side = Side { backend: &mut modest, contract: Contract::OWN, run: Run::PLAIN };
+    let side = Side { backend: &mut modest, contract: Contract::OWN, run: Run::PLAIN, depth: Depth::Whole };
     // The child does not know of it, and is right.
     match check_asking(&"[4]".parse().unwrap(), side, Ask::All).expect("no fault of ours") {
         Outcome::Refused(reason) => {

@@ -2,7 +2,8 @@
 //! what that makes of dQ and dK.
 
 use super::super::budget;
-use super::super::products::Product;
+use super::super::products::{Product, loops};
+use super::WholeSums;
 use super::walk::{Forward, Queries, Shared, Walk};
 use crate::linalg;
 use crate::reference::Block;
@@ -30,9 +31,14 @@ impl DeltaInDk {
 }
 
 /// Error of delta that the forward's roundings of P and O pass on.
-pub(super) struct DeltaError {
-    pub(super) bound: Vec<f64>,
-    pub(super) repeated: Vec<f64>,
+#[derive(Default)]
+pub(in super::super) struct DeltaError {
+    /// The error, and the part of it that repeats, by row.
+    pub(in super::super) bound: Vec<f64>,
+    pub(in super::super) repeated: Vec<f64>,
+    /// Squares of the roundings in `P * dP`, and what is computed of them, all rows together.
+    pub(in super::super) p_squares: f64,
+    pub(in super::super) p_repeated: f64,
 }
 
 impl Walk<'_> {
@@ -47,18 +53,14 @@ impl Walk<'_> {
         o: &Product,
     ) -> DeltaError {
         let (e, u, width) = (self.unit.e, self.storage.u, block.keys.len());
-        let mut error = DeltaError { bound: Vec::new(), repeated: Vec::new() };
+        let mut error = DeltaError::default();
         let outputs = o.elements(&self.storage, block.rows.clone());
         for (r, i) in block.rows.clone().enumerate() {
-            let (mut worst, mut squares, mut from_p) = (0.0, 0.0, 0.0);
             let at = r * width + shared.seen[r].start..r * width + shared.seen[r].end;
-            let row = shared.p[at.clone()].iter().zip(&shared.dp[at.clone()]).zip(&shift[at]);
-            for ((&p, &dp), &shift) in row {
-                let x = self.storage.operand(p, 0.0) * dp;
-                worst += x.abs();
-                squares += x * x;
-                from_p += f64::from(shift) * dp;
-            }
+            let (p, dp) = (&shared.p[at.clone()], &shared.dp[at.clone()]);
+            let [worst, squares, from_p] = loops::roundings_times(self.storage, p, dp, &shift[at]);
+            error.p_squares += squares;
+            error.p_repeated += from_p;
             let mut bound = budget::roundings(worst, squares, from_p);
             let (mut worst, mut squares, mut from_o) = (0.0, 0.0, 0.0);
             let dout = &queries.dout.value[i * e..(i + 1) * e];
@@ -82,13 +84,12 @@ impl Walk<'_> {
 
     /// What delta's permitted error adds to dQ and dK of the chain.
     pub(super) fn delta_in_chain(
-        &mut self,
+        &self,
         shared: &Shared,
         queries: &Queries,
         block: &Block,
-        exact: &Forward,
-        error: &DeltaError,
-        dq: &mut Product,
+        (exact, error): (&Forward, &DeltaError),
+        (whole, dq): (&mut WholeSums, &mut Product),
     ) {
         let (unit, d, ds_unit) = (self.unit, self.unit.d, self.ds_unit);
         let (rows, keys) = (block.rows.len(), block.keys.len());
@@ -105,20 +106,17 @@ impl Walk<'_> {
                 dq.extra[i * d + c] += due * (f64::from(pk[r * d + c].abs()) + budget::lost_squares(keys));
             }
         }
-        let times = |factor: &[f64]| -> Vec<f32> {
-            let rows = p.chunks(keys).zip(factor);
-            rows.flat_map(|(p, f)| p.iter().map(move |p| p * (f / ds_unit) as f32)).collect()
-        };
+        let times = |factor: &[f64]| loops::rows_times(&p, keys, factor, ds_unit);
         let bound = times(&error.bound);
         let squares: Vec<f32> = bound.iter().map(|&x| budget::square_in_f32(x.into())).collect();
         let range = block.keys.start * d..block.keys.end * d;
         let [value, abs, square] = queries.q.narrow(&block.rows);
-        let extra = &mut self.extra;
+        let extra = &mut whole.extra;
         linalg::tn_add_f32(keys, rows, d, &bound, abs, &mut extra.worst[range.clone()]);
         linalg::tn_add_f32(keys, rows, d, &squares, square, &mut extra.squares[range.clone()]);
         linalg::tn_add_f32(keys, rows, d, &times(&error.repeated), value, &mut extra.repeated[range]);
         let q = &queries.q.value[block.rows.start * d..block.rows.end * d];
         let seen = exact.lse.iter().map(|l| l.is_finite());
-        self.sums.add_delta_error(q, seen, error.bound.iter().zip(&error.repeated));
+        whole.sums.add_delta_error(q, seen, error.bound.iter().zip(&error.repeated));
     }
 }

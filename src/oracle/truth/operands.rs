@@ -74,6 +74,23 @@ impl Terms {
     }
 }
 
+/// Errors of a row's logits without a cap; returns the largest.
+#[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
+pub(super) fn score_errors(
+    score: ScoreError,
+    q_norm: f64,
+    k_norms: &[f64],
+    s: &[f64],
+    errors: &mut [f64],
+) -> f64 {
+    let n = errors.len();
+    let (k_norms, s) = (&k_norms[..n], &s[..n]);
+    for j in 0..n {
+        errors[j] = score.of(q_norm * k_norms[j], s[j]);
+    }
+    errors.iter().fold(0.0, |top, &e| if e > top { e } else { top })
+}
+
 /// The loop of [`Terms::fill`].
 #[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
 fn fill(row: &Row, dot: budget::DotError, overflow: f64, [ds, e_p, e_ds]: [&mut [f64]; 3]) -> bool {

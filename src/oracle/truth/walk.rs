@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
+use super::super::Depth;
 use super::super::budget::{self, ScoreError, Storage};
 use super::super::laws::LawSums;
-use super::super::products::{Along, Applied, Bounded, Loose, Place, Product, Right, Shape, unit_of};
+use super::super::products::{Along, Applied, Bounded, Loose, Place, Product, Right, Shape, loops, unit_of};
 use super::super::rounding::Grid;
 use super::delta::{DeltaError, DeltaInDk};
-use super::operands::{AppliedPair, LoosePair, Row, Terms, apply_scaled};
+use super::operands::{AppliedPair, LoosePair, Row, Terms, apply_scaled, score_errors};
 use super::sink::{SinkRow, SinkSum};
-use super::{Received, Sums};
+use super::{Received, Sums, WholeSums};
 use crate::case::Case;
 use crate::contract::{Known, Rounding};
 use crate::reference::{Block, Unit, dot, probabilities};
@@ -59,16 +60,15 @@ pub(super) struct Walk<'a> {
     least_dout_norm: f64,
     pub(super) ds_unit: f64,
     pub(super) backward: Sums,
-    pub(super) chain: Sums,
-    pub(super) extra: DeltaInDk,
-    pub(super) sums: LawSums,
+    /// The chain and the laws, where they are asked for.
+    pub(super) whole: Option<WholeSums>,
     /// Buffers that are used again.
     terms: Terms,
     pair: LoosePair,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(unit: &'a Unit, case: &Case, rounding: Rounding) -> Self {
+    pub(super) fn new(unit: &'a Unit, case: &Case, rounding: Rounding, depth: Depth) -> Self {
         let storage = Storage::of(case.dtype);
         let k = Right::new(unit.d, &unit.k, unit_of(unit.k.iter()));
         let v = Right::new(unit.e, &unit.v, unit_of(unit.v.iter()));
@@ -91,9 +91,12 @@ impl<'a> Walk<'a> {
             least_dout_norm,
             ds_unit,
             backward: Sums::new(unit, ds_unit, loose),
-            chain: Sums::new(unit, ds_unit, true),
-            extra: DeltaInDk::zeros(unit.n * unit.d),
-            sums: LawSums::new(unit, case),
+            whole: (depth == Depth::Whole).then(|| WholeSums {
+                chain: Sums::new(unit, ds_unit, true),
+                chain_dq: Vec::new(),
+                extra: DeltaInDk::zeros(unit.n * unit.d),
+                sums: LawSums::new(unit, case),
+            }),
             terms: Terms::default(),
             pair: LoosePair::default(),
         }
@@ -112,29 +115,41 @@ impl<'a> Walk<'a> {
         let tau = if alone.is_finite() { budget::lse(0.0, alone, 1) } else { 0.0 };
         let mut lse = Bounded { value: vec![alone; unit.m], tau: vec![tau; unit.m], ..Bounded::default() };
         let mut sinks = [SinkSum::default(), SinkSum::default()];
-        let mut chain_dq = self.query_gradient(true);
+        let mut whole = self.whole.take();
         let mut given_dq = self.query_gradient(self.rounding.known == Known::InKind);
-        [&mut chain_dq, &mut given_dq].into_iter().for_each(|dq| dq.meet(&self.k));
-        [&mut self.chain, &mut self.backward].into_iter().for_each(|sums| sums.meet(&queries));
+        given_dq.meet(&self.k);
+        self.backward.meet(&queries);
+        let mut chain_dq = whole.as_mut().map(|whole| {
+            whole.chain.meet(&queries);
+            let mut dq = self.query_gradient(true);
+            dq.meet(&self.k);
+            dq
+        });
         for block in unit.blocks().into_iter().filter(|block| !block.keys.is_empty()) {
             let shared = self.shared(head, &queries, &block, &mut lse);
             let shift = self.forward(&shared, &queries, &block, &mut o, &mut lse);
-            let exact = self.exact(&queries, &block, &o, &lse);
-            let error = self.delta_error(&shared, &queries, &block, &shift, &o);
-            self.sums.add_block(&block, &shared, &shift, &error.repeated, &self.storage);
-            self.delta_in_chain(&shared, &queries, &block, &exact, &error, &mut chain_dq);
-            self.sink_gradient(head, &block, &exact, Some(&error), &mut sinks[1]);
-            self.gradients_of_chain(&shared, &queries, &block, &exact, &mut chain_dq);
+            if let (Some(whole), Some(dq)) = (&mut whole, &mut chain_dq) {
+                let exact = self.exact(&queries, &block, &o, &lse);
+                let error = self.delta_error(&shared, &queries, &block, &shift, &o);
+                whole.sums.add_block(&error);
+                self.delta_in_chain(&shared, &queries, &block, (&exact, &error), (whole, dq));
+                self.sink_gradient(head, &block, &exact, Some(&error), &mut sinks[1]);
+                self.gradients_of_chain(&shared, &queries, &block, &exact, (&mut whole.chain, dq));
+            }
             let given = self.given(head, &queries, &block, received);
             self.sink_gradient(head, &block, &given, None, &mut sinks[0]);
             self.gradients_given(&shared, &queries, &block, (&lse, &given), &mut given_dq);
         }
         let [given, chain] = sinks;
         self.backward.sinks.push(given);
-        self.chain.sinks.push(chain);
-        self.chain.finish_head(&self.storage, self.grid, &chain_dq);
-        self.backward.finish_head(&self.storage, self.grid, &given_dq);
-        self.sums.add_head(unit, head);
+        self.backward.finish_head(&self.storage, self.grid, given_dq);
+        if let (Some(whole), Some(dq)) = (&mut whole, &chain_dq) {
+            whole.chain.sinks.push(chain);
+            let elements = whole.chain.finish_head_with_elements(&self.storage, self.grid, dq);
+            whole.chain_dq.push(elements);
+            whole.sums.add_head(unit, head);
+        }
+        self.whole = whole;
         (o, lse)
     }
 
@@ -191,11 +206,24 @@ impl<'a> Walk<'a> {
         Shared { s, max, sink, p, dp, seen }
     }
 
-    /// Error of a logit with the cap on it, if there is one.
-    fn error_of_score(&self, score: ScoreError, dot: f64, s: f64) -> f64 {
+    /// Errors of a row's logits, with the cap on them, if there is one; returns the largest.
+    fn score_errors(
+        &self,
+        score: ScoreError,
+        q_norm: f64,
+        k_norms: &[f64],
+        s: &[f64],
+        errors: &mut Vec<f64>,
+    ) -> f64 {
+        errors.resize(s.len(), 0.0);
         match self.unit.softcap {
-            None => score.of(dot, s),
-            Some(cap) => score.of_capped(dot, s, self.unit.slope(s), cap),
+            None => score_errors(score, q_norm, k_norms, s, errors),
+            Some(cap) => {
+                for ((error, &s), &k) in errors.iter_mut().zip(s).zip(k_norms) {
+                    *error = score.of_capped(q_norm * k, s, self.unit.slope(s), cap);
+                }
+                errors.iter().copied().fold(0.0, f64::max)
+            }
         }
     }
 
@@ -252,11 +280,9 @@ impl<'a> Walk<'a> {
             let score = self.score_error(shared, r, l);
             let q_norm = unit.scale.abs() * queries.q.norms[i];
             let k_norms = &self.k.norms[block.keys.start..][seen.clone()];
-            errors.clear();
-            errors.extend(s.iter().zip(k_norms).map(|(&s, &k)| self.error_of_score(score, q_norm * k, s)));
-            let largest = errors.iter().copied().fold(0.0, f64::max);
+            let largest = self.score_errors(score, q_norm, k_norms, s, &mut errors);
             // The running maximum is off by as much as the logit that it is.
-            errors.iter_mut().for_each(|e| *e = budget::exp_minus_one(*e + largest));
+            budget::with_that_of_maximum(&mut errors, largest);
             relative[r * width + seen.start..][..errors.len()].copy_from_slice(&errors);
             let tiles = self.running_max(s, shared.sink[r], block.keys.start + seen.start);
             weights[r] = budget::weights_of_tiles(&tiles, largest);
@@ -267,8 +293,7 @@ impl<'a> Walk<'a> {
             }
             lse.tau[i] = budget::lse(largest, l, seen.len() + usize::from(unit.sink[0].is_some()));
         }
-        let shift: Vec<f32> =
-            applied.centre.iter().zip(&shared.p).map(|(rounded, p)| (rounded - p) as f32).collect();
+        let shift = loops::differences(&applied.centre, &shared.p);
         let place = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
         match self.rounding.known {
             Known::Exactly => o.add_beside_exact(&shared.p, &shift, &applied.ties, &place, &self.v),
@@ -347,7 +372,7 @@ impl<'a> Walk<'a> {
         block: &Block,
         (r, p): (usize, &[f64]),
         forward: &Forward,
-        chain: bool,
+        mut open: impl FnMut(usize, Range<usize>),
     ) {
         let (i, width, seen) = (block.rows.start + r, block.keys.len(), shared.seen[r].clone());
         let at = r * width + seen.start..r * width + seen.end;
@@ -369,8 +394,7 @@ impl<'a> Walk<'a> {
         if !self.terms.fill(&row, self.storage.overflow) {
             return;
         }
-        let sums = if chain { &mut self.chain } else { &mut self.backward };
-        self.terms.tame(p, self.storage.overflow, |j| sums.open(i, keys.start + j..keys.start + j + 1));
+        self.terms.tame(p, self.storage.overflow, |j| open(i, keys.start + j..keys.start + j + 1));
     }
 
     /// Adds a block's share of dQ, dK and dV of the chain.
@@ -380,14 +404,14 @@ impl<'a> Walk<'a> {
         queries: &Queries,
         block: &Block,
         exact: &Forward,
-        dq: &mut Product,
+        (chain, dq): (&mut Sums, &mut Product),
     ) {
         let (unit, width) = (self.unit, block.keys.len());
         let mut pair = std::mem::take(&mut self.pair);
         pair.clear(shared.p.len(), self.storage.eta);
         for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
             let p = &shared.p[r * width..][seen.clone()];
-            self.row(shared, queries, block, (r, p), exact, true);
+            self.row(shared, queries, block, (r, p), exact, |row, keys| chain.open(row, keys));
             pair.set(&self.storage, self.grid, (r, width), seen, (p, &self.terms));
         }
         let rows = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
@@ -398,7 +422,7 @@ impl<'a> Walk<'a> {
             }
         }
         let columns = Place { along: Along::Columns, to: block.keys.clone(), from: block.rows.clone() };
-        let products = &mut self.chain.products;
+        let products = &mut chain.products;
         products.dk.add_loose(&pair.ds, &columns, &queries.q, |r| exact.e_lse[r]);
         products.dv.add_loose(&pair.p, &columns, &queries.dout, |r| exact.e_lse[r]);
         self.pair = pair;
@@ -418,7 +442,7 @@ impl<'a> Walk<'a> {
         let mut applied = AppliedPair::zeros(if known { len } else { 0 });
         let mut loose = LoosePair::default();
         loose.clear(if known { 0 } else { len }, self.storage.eta);
-        let mut p = Vec::new();
+        let (mut p, mut opened) = (Vec::new(), Vec::new());
         for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
             let l = given.lse[r];
             if !l.is_finite() || !given.delta[r].is_finite() {
@@ -426,13 +450,14 @@ impl<'a> Walk<'a> {
             }
             let at = r * width + seen.start..r * width + seen.end;
             rescale(&shared.p[at.clone()], &shared.s[at], lse.value[block.rows.start + r], l, &mut p);
-            self.row(shared, queries, block, (r, &p), given, false);
+            self.row(shared, queries, block, (r, &p), given, |row, keys| opened.push((row, keys)));
             p.iter_mut().filter(|p| !p.is_finite()).for_each(|p| *p = 0.0);
             match known {
                 true => applied.set(self.grid, (r, width), seen, (&p, &mut self.terms)),
                 false => loose.set(&self.storage, self.grid, (r, width), seen, (&p, &self.terms)),
             }
         }
+        opened.into_iter().for_each(|(row, keys)| self.backward.open(row, keys));
         let rows = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
         let columns = Place { along: Along::Columns, to: block.keys.clone(), from: block.rows.clone() };
         let products = &mut self.backward.products;
