@@ -25,10 +25,18 @@ const HALF_STEP: f64 = STEP / 2.0;
 /// `sqrt(2 ln(2/p))` at p = 1e-12: how many root-sum-squares a sum of independent roundings stays
 /// within.
 pub const TAIL: f64 = 7.5;
-/// Terms that a tensor core adds to each other before it adds their sum to the accumulator. Each of these additions
-/// may truncate: at most a step of what the 16 terms come to, sizes added, and, over all groups of 16, 16 steps of
-/// the size of the whole sum.
+/// Terms that a tensor core instruction takes at once.
 const TERMS_PER_STEP: usize = 16;
+/// What such a step loses on hardware, in fp32 steps of the largest that it adds, the accumulator included: its
+/// terms and the accumulator are aligned by the largest exponent, keeping two bits more than fp32 has (Hopper;
+/// a quarter of a step lost of each of 16), and their sum is truncated. Terms of one sign and one size make the
+/// most of it: an H200 lost 390 steps of a sum in 343 steps of the instruction.
+const LOST_PER_STEP: usize = 5;
+/// What a sum that truncates each addition loses instead, as the emulator's does: 16 terms among themselves, and
+/// one for each step.
+const LOST_AMONG_TERMS: usize = 16;
+/// The conversion of the result, and the reference's own.
+const LOST_AT_THE_END: usize = 2;
 /// Error of the hardware's exponential and of folding log2(e) into its argument, in fp32 steps.
 const EXP_STEPS: f64 = 4.0;
 /// The same rounding may fall on either side of a tie: a computed rounding counts this many times.
@@ -86,7 +94,8 @@ pub fn accumulation(n: usize) -> f64 {
 /// The same for `parts` sums of `n` products each that share an accumulator: every head of a group
 /// starts tiles of its own, which are padded to whole steps.
 pub fn accumulation_of_parts(parts: usize, n: usize) -> f64 {
-    (parts * n.div_ceil(TERMS_PER_STEP) + TERMS_PER_STEP + 2) as f64 * STEP
+    let steps = parts * n.div_ceil(TERMS_PER_STEP);
+    ((LOST_PER_STEP * steps).max(steps + LOST_AMONG_TERMS) + LOST_AT_THE_END) as f64 * STEP
 }
 
 /// Rows or keys of the smallest tile whose sum a backend may add to others apart.
