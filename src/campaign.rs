@@ -251,10 +251,9 @@ fn ask_of(settings: &Settings, index: u64) -> Ask {
     }
 }
 
-/// How far the reference goes for scenario `index`. Questions of more runs compare by the chain's bounds.
+/// How far the reference goes for scenario `index`.
 fn depth_of(index: u64, ask: Ask) -> Depth {
-    let whole = index.is_multiple_of(WHOLE_SHARE) || ask != Ask::Nothing;
-    if whole { Depth::Whole } else { Depth::Halves }
+    if index.is_multiple_of(WHOLE_SHARE) { Depth::Whole } else { ask.depth() }
 }
 
 /// How scenario `index` runs: some look for races, where the backend can and the case is not too long

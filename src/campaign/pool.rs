@@ -68,24 +68,28 @@ impl Pool {
         let run = run_for(identity);
         let deadline = Some(Instant::now() + time);
         let budget = shrink::Budget { deadline, stop: Some(stop), ..shrink::Budget::default() };
-        let check =
-            |candidate: &Scenario, run: Run| self.check(candidate, (run, Depth::Halves), identity.ask());
+        let ask = identity.ask();
+        // What only the chain or a law shows is looked for there. A hang has no reference at all.
+        let shallow = ask.depth() == Depth::Whole
+            || identity.is_hang()
+            || self.finds(&original, identity, (run, ask.depth())).is_some();
+        let depth = if shallow { ask.depth() } else { Depth::Whole };
+        let check = |candidate: &Scenario, run: Run| self.check(candidate, (run, depth), ask);
         let (minimal, shrunk, lead) = match shrink_finding(check, &original, identity, budget) {
             Some((shrunk, lead)) => (shrunk.minimal.clone(), Some(shrunk), lead),
             None => (original.clone(), None, first),
         };
         // A hang costs a watchdog's time, and a shrink has seen it twice.
         let repeats = if identity.is_hang() { 0 } else { REPEATS };
-        let again = (0..repeats).filter(|_| self.finds(&minimal, identity, run).is_some()).count() as u32;
+        let again =
+            (0..repeats).filter(|_| self.finds(&minimal, identity, (run, depth)).is_some()).count() as u32;
         let recurred = if identity.is_hang() { REPEATS } else { again };
         Found { index, original, minimal, lead, shrunk, recurred }
     }
 
     /// The finding of this identity in `scenario`, if it fails that way.
-    fn finds(&self, scenario: &Scenario, identity: Identity, run: Run) -> Option<Finding> {
-        let Ok(Outcome::Judged(report)) = self.check(scenario, (run, Depth::Halves), identity.ask()) else {
-            return None;
-        };
+    fn finds(&self, scenario: &Scenario, identity: Identity, run: (Run, Depth)) -> Option<Finding> {
+        let Ok(Outcome::Judged(report)) = self.check(scenario, run, identity.ask()) else { return None };
         identity.lead(&report.findings).cloned()
     }
 }

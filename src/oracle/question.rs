@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use super::agreement::Pair;
 use super::products::Bounded;
-use super::{Finding, Judgement, Kind, Plane, Truth, budget, metamorphic, repeat};
+use super::{Depth, Finding, Judgement, Kind, Plane, Truth, budget, metamorphic, repeat};
 use crate::case::Sink;
 use crate::contract::Contract;
 use crate::inputs::Inputs;
@@ -77,6 +77,11 @@ impl Ask {
             Ask::All => {}
         }
         all
+    }
+
+    /// How far the reference must go: questions of more runs compare by the bounds of the chain.
+    pub fn depth(self) -> Depth {
+        if self == Ask::Nothing { Depth::Halves } else { Depth::Whole }
     }
 
     /// Is one answer enough?
