@@ -7,12 +7,15 @@ use crate::case::{Scenario, limits};
 use crate::contract::Contract;
 use crate::inputs::Inputs;
 use crate::oracle::bound::{self, Measure};
-use crate::oracle::{self, Agreement, Ask, Depth, Evidence, Finding, Identity, Judgement, Kind, Truth};
-use crate::outputs::{Output, Outputs};
+use crate::oracle::statistics::{self, Lean};
+use crate::oracle::{self, Agreement, Ask, Depth, Evidence, Finding, Identity, Kind, Truth};
+use crate::outputs::Outputs;
 
 mod asking;
+mod similarity;
 
 pub use asking::Asked;
+pub use similarity::Similarity;
 
 /// What came of a scenario.
 #[derive(Debug)]
@@ -50,19 +53,9 @@ pub struct CallReport {
     pub measures: Vec<Measure>,
     /// By direction and norm, as bug reports give them.
     pub similarities: Vec<Similarity>,
-}
-
-/// Cosine and norms of one output against the reference, over all live elements.
-#[derive(Clone, Copy, Debug)]
-pub struct Similarity {
-    /// The output.
-    pub output: Output,
-    /// Cosine of the two, 1 where both are zero, NaN where one is or where either is not finite.
-    pub cosine: f64,
-    /// Norm of the backend's.
-    pub norm: f64,
-    /// Norm of the reference's.
-    pub reference: f64,
+    /// Do the roundings of each head's gradients lean to one side? Only where the reference went to the whole
+    /// depth.
+    pub leans: Vec<Lean>,
 }
 
 /// A fault of ours: the program stops with status 2.
@@ -342,8 +335,9 @@ fn judge(
         return judge(call, inputs, answer, (contract, Depth::Whole), report);
     }
     report.findings.extend(findings);
-    let similarities = similarities(&evidence);
-    report.calls.push(CallReport { measures: evidence.measures, similarities });
+    let similarities = similarity::of_outputs(&evidence);
+    let leans = if depth == Depth::Whole { statistics::leans(&evidence) } else { Vec::new() };
+    report.calls.push(CallReport { measures: evidence.measures, similarities, leans });
     truth
 }
 
@@ -355,35 +349,6 @@ fn backend_fault(call: usize, failure: Failure, detail: String) -> Finding {
         Failure::DeviceFault => Kind::DeviceFault,
     };
     Finding { call, tensor: None, kind, at: None, got: f64::NAN, want: 0.0, bound: 0.0, note: detail }
-}
-
-/// Every output against the reference, of the whole chain where it goes so far.
-fn similarities(evidence: &Evidence) -> Vec<Similarity> {
-    let mut sums = [[0.0; 3]; Output::ALL.len()];
-    // Against the chain where there is one.
-    let whole = evidence.truth.depth == Depth::Whole;
-    let gradients = if whole { Judgement::Chain } else { Judgement::Backward };
-    for judgement in [Judgement::Forward, gradients] {
-        for plane in evidence.truth.planes(evidence.inputs, judgement) {
-            let [dot, got, want] = &mut sums[plane.output as usize];
-            for (x, &y) in plane.got(evidence.outputs).into_iter().zip(&plane.bounded.value) {
-                if x == y && x.is_infinite() {
-                    continue; // a row without keys, and its LSE of -inf
-                }
-                *dot += x * y;
-                *got += x * x;
-                *want += y * y;
-            }
-        }
-    }
-    let similarity = |output: Output| {
-        let [dot, got, want] = sums[output as usize];
-        let (norm, reference) = (got.sqrt(), want.sqrt());
-        let cosine = if norm == 0.0 && reference == 0.0 { 1.0 } else { dot / (norm * reference) };
-        Similarity { output, cosine, norm, reference }
-    };
-    let of_case = Output::ALL.into_iter().filter(|output| output.is_of(&evidence.inputs.case));
-    of_case.map(similarity).collect()
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

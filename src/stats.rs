@@ -45,6 +45,39 @@ impl Counts {
     }
 }
 
+/// Values that chance alone would draw from the normal distribution of mean 0 and variance 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Normal {
+    /// How many are within one of 0, within two, three, four, and beyond.
+    pub within: [u64; 5],
+    sum: f64,
+    squares: f64,
+}
+
+impl Normal {
+    /// Takes in a value.
+    pub fn add(&mut self, z: f64) {
+        self.within[(z.abs() as usize).min(self.within.len() - 1)] += 1;
+        self.sum += z;
+        self.squares += z * z;
+    }
+
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.within.iter().sum()
+    }
+
+    /// Their mean; 0 without any.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.total().max(1) as f64
+    }
+
+    /// Root of their mean square; 0 without any.
+    pub fn root_mean_square(&self) -> f64 {
+        (self.squares / self.total().max(1) as f64).sqrt()
+    }
+}
+
 /// Everything that a campaign counts.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
@@ -69,6 +102,8 @@ pub struct Stats {
     /// How the errors of passing scenarios lie within their bounds, by output: of the forward, and of the
     /// backward given the O and LSE that were stored.
     pub errors: BTreeMap<Output, Errors>,
+    /// To which side the roundings of each head of a gradient lean, over passing scenarios.
+    pub leans: BTreeMap<Output, Normal>,
 }
 
 impl Stats {
@@ -86,6 +121,9 @@ impl Stats {
         if !report.findings.is_empty() {
             self.failing += 1;
             return;
+        }
+        for lean in report.calls.iter().flat_map(|call| &call.leans) {
+            self.leans.entry(lean.output).or_default().add(lean.z);
         }
         for measure in report.calls.iter().flat_map(|call| &call.measures) {
             let nearest = self.nearest.entry(measure.output).or_default();
@@ -156,6 +194,13 @@ impl fmt::Display for Stats {
             write!(f, "; mean {mean:+.3}, root mean square {root:.3}, {} elements", errors.elements())?;
             write!(f, " and {} exact", errors.exact)?;
         }
+        for (output, leans) in &self.leans {
+            let share = |&n: &u64| format!("{:.2}", 100.0 * n as f64 / leans.total() as f64);
+            let within: Vec<_> = leans.within.iter().map(share).collect();
+            let (mean, root) = (leans.mean(), leans.root_mean_square());
+            write!(f, "\n  bias z     {output}: {} % within 1, 2, 3, 4, beyond", within.join(" "))?;
+            write!(f, "; mean {mean:+.3}, root mean square {root:.3}, {} heads", leans.total())?;
+        }
         let asked: Vec<_> =
             self.asked.iter().map(|(question, times)| format!("{question} {times}")).collect();
         if !asked.is_empty() {
@@ -196,6 +241,15 @@ impl Against {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn normal_values_are_counted_by_whole_deviations() {
+        let mut normal = Normal::default();
+        assert_eq!((normal.total(), normal.mean(), normal.root_mean_square()), (0, 0.0, 0.0));
+        [0.5, -1.5, -0.0, 3.0, -40.0].into_iter().for_each(|z| normal.add(z));
+        assert_eq!(normal.within, [2, 1, 0, 1, 1]);
+        assert!((normal.mean() + 7.6).abs() < 1e-12);
+    }
 
     #[test]
     fn quantiles_are_exact() {

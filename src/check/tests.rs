@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::Choice;
 use crate::case::Case;
 use crate::oracle::Depth;
+use crate::outputs::Output;
 
 /// What a stub does with a call.
 #[derive(Clone, Copy)]

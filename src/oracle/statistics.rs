@@ -22,9 +22,11 @@
 use std::collections::HashSet;
 
 use super::budget::{self, Storage};
+use super::products::Bounded;
 use super::rounding::Grid;
 use super::{Coord, Evidence, Finding, Judgement, Kind, Plane};
 use crate::contract::Known;
+use crate::outputs::Output;
 
 /// Rows of a block, as kernels tile them.
 const BLOCK: usize = 64;
@@ -74,16 +76,29 @@ pub struct Scores {
     pub whole: Sums,
 }
 
+/// What is expected of element `i` with the nearest roundings applied, the fp32-level error beside them, and half
+/// a step of the dtype there. Where roundings are known exactly, they are in the value, and the error is what
+/// its bound allows besides half a step.
+#[inline(always)]
+fn expected(bounded: &Bounded, i: usize, grid: Grid) -> (f64, f64, f64) {
+    match bounded.rounded.get(i) {
+        Some(&want) => (want, bounded.noise[i], grid.half_step(want)),
+        None => {
+            let half = grid.half_step(bounded.value[i]);
+            (bounded.value[i], (bounded.tau[i] - half).max(0.0), half)
+        }
+    }
+}
+
 /// Scores the elements of a plane whose rounding is what is left of them; `None` where too many repeat.
 pub fn score(plane: &Plane, got: &[f64], storage: &Storage, grid: Grid) -> Option<Scores> {
     let bounded = plane.bounded;
     let mut scores = Scores::default();
     let mut distinct = HashSet::new();
-    let rows = got.chunks(plane.columns).zip(bounded.rounded.chunks(plane.columns));
-    for ((got, want), noise) in rows.zip(bounded.noise.chunks(plane.columns)) {
+    for (row, got) in got.chunks(plane.columns).enumerate() {
         let mut sums = Sums::default();
-        for ((&got, &want), &noise) in got.iter().zip(want).zip(noise) {
-            let half = grid.half_step(want);
+        for (column, &got) in got.iter().enumerate() {
+            let (want, noise, half) = expected(bounded, row * plane.columns + column, grid);
             if !got.is_finite() || !budget::is_rounding_dominated(storage, half, want, noise) {
                 continue;
             }
@@ -100,6 +115,31 @@ pub fn score(plane: &Plane, got: &[f64], storage: &Storage, grid: Grid) -> Optio
     }
     let natural = distinct.len() * budget::REPEATS_AT_MOST >= scores.whole.n;
     (natural && scores.whole.n > 0).then_some(scores)
+}
+
+/// To which side the roundings of one head of a gradient lean.
+#[derive(Clone, Copy, Debug)]
+pub struct Lean {
+    /// The gradient.
+    pub output: Output,
+    /// `sum z_i sign(Yt_i) / sqrt(n)`: by chance alone normal, with mean 0 and variance 1.
+    pub z: f64,
+}
+
+/// The leans of a call's heads: of natural data, with enough elements whose own rounding is what is left.
+pub fn leans(evidence: &Evidence) -> Vec<Lean> {
+    let case = &evidence.inputs.case;
+    if !budget::is_natural(&case.data, &case.dout) {
+        return Vec::new();
+    }
+    let (storage, grid) = (Storage::of(case.dtype), Grid::of(case.dtype));
+    let planes = evidence.truth.planes(evidence.inputs, Judgement::Backward);
+    let of_plane = |plane: Plane| {
+        let whole = score(&plane, &plane.got(evidence.outputs), &storage, grid)?.whole;
+        let z = whole.signed / (whole.n as f64).sqrt();
+        (whole.n >= budget::LEAST_SAMPLE).then_some(Lean { output: plane.output, z })
+    };
+    planes.into_iter().filter_map(of_plane).collect()
 }
 
 /// At most one finding for each output and statistic: the plane, block or row that is furthest off.

@@ -11,6 +11,8 @@ use crate::diagnose::Told;
 use crate::diagnose::explain::Part;
 use crate::oracle::Finding;
 use crate::oracle::agreement::{Agreement, Pair};
+use crate::oracle::bound::Errors;
+use crate::outputs::Output;
 use crate::stats::{Against, Stats};
 
 /// One finding.
@@ -145,8 +147,38 @@ struct SummaryLine<'a> {
     median_tokens: u64,
     share_over_256_tokens: f64,
     share_of_4_heads_or_more: f64,
+    errors: BTreeMap<&'static str, ErrorFields>,
     #[serde(flatten)]
     against: Option<AgainstFields<'a>>,
+}
+
+/// How the errors of one output lie within their bounds, over passing cases.
+#[derive(Serialize)]
+struct ErrorFields {
+    /// Largest |error|/tau.
+    largest: f64,
+    /// Elements by tenths of |error|/tau; those without an error apart.
+    tenths: [u64; 10],
+    exact: u64,
+    mean: f64,
+    root_mean_square: f64,
+    /// Heads by the lean of their roundings: within 1, 2, 3, 4 standard errors, and beyond.
+    bias_z: Option<[u64; 5]>,
+}
+
+fn error_fields(stats: &Stats) -> BTreeMap<&'static str, ErrorFields> {
+    let of_output = |(output, errors): (&Output, &Errors)| {
+        let fields = ErrorFields {
+            largest: stats.nearest.get(output).copied().unwrap_or(0.0),
+            tenths: errors.tenths,
+            exact: errors.exact,
+            mean: errors.mean(),
+            root_mean_square: errors.root_mean_square(),
+            bias_z: stats.leans.get(output).map(|leans| leans.within),
+        };
+        (output.name(), fields)
+    };
+    stats.errors.iter().map(of_output).collect()
 }
 
 /// What a summary has besides where the cases ran on a second backend.
@@ -281,6 +313,7 @@ fn summary_line(
         median_tokens: stats.tokens.quantile(0.5),
         share_over_256_tokens: stats.tokens.share(|n| n > 256),
         share_of_4_heads_or_more: stats.heads.share(|n| n >= 4),
+        errors: error_fields(stats),
         against,
     })
 }

@@ -23,12 +23,13 @@ pub const FINDING_FIELDS: [&str; 19] = [
     "type",
     "want",
 ];
-pub const SUMMARY_FIELDS: [&str; 16] = [
+pub const SUMMARY_FIELDS: [&str; 17] = [
     "asked",
     "backend",
     "cases",
     "cases_per_second",
     "device",
+    "errors",
     "failing",
     "fault",
     "findings",
