@@ -17,6 +17,7 @@ mod kernels;
 mod mutants;
 mod out;
 mod replay;
+mod rounding;
 mod stop;
 mod worker;
 
@@ -50,6 +51,8 @@ pub enum Command {
     Mutants(Mutants),
     /// Find and diagnose every planted fault, and print the table.
     Catalogue(Catalogue),
+    /// Tell where a backend rounds, by what its outputs show, and whether that is as it declares.
+    Rounding(Rounding),
     /// Compile the project's kernels for GPUs, whether one is here or not, and print what they take of it.
     Kernels(Kernels),
     /// Time the project's kernels on the GPU.
@@ -220,6 +223,16 @@ pub struct Catalogue {
     /// The fault or mutant of this name alone; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
+}
+
+/// `rounding`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 as declared; 1 otherwise; 2 a backend that answers no probe case, or a fault \
+of thd-fuzz itself.")]
+pub struct Rounding {
+    /// Backend and planted fault.
+    #[command(flatten)]
+    pub backend: BackendArgs,
 }
 
 /// `kernels`.

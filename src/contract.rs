@@ -1,9 +1,11 @@
 //! What a backend promises beyond right values: its dead rows, and where it rounds.
 //!
-//! The bounds hold for any backend that rounds P, dS and its outputs to the storage dtype and
-//! computes all else in fp32. The rounding recipe says how, so that roundings that are *not*
-//! independent (equal probabilities round alike) are applied in the reference instead of being
-//! bounded.
+//! The bounds hold for any backend that computes in fp32 and rounds to the storage dtype where its [`Recipe`]
+//! says so. Where those roundings are known exactly they are applied in the reference instead of being bounded.
+
+mod recipe;
+
+pub use recipe::{Probabilities, RECIPES, Recipe, ScoreGradients, Weights};
 
 /// A backend's promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ impl Contract {
     /// The project's own kernel, and its model.
     pub const OWN: Contract = Contract {
         dead_rows: DeadRows::Zero,
-        rounding: Rounding { known: Known::Exactly, forward_tile: 64 },
+        rounding: Rounding { recipe: &Recipe::FUSED, known: Known::Exactly, forward_tile: 64 },
         deterministic: Deterministic::BUT_DQ,
     };
 }
@@ -72,22 +74,28 @@ impl Deterministic {
 /// How a backend rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounding {
-    /// How well the rest is known.
+    /// What it rounds.
+    pub recipe: &'static Recipe,
+    /// How well that is known.
     pub known: Known,
-    /// The forward rounds `exp(S - m)`, `m` the row's running maximum after each tile of this many
-    /// keys, counted from the sequence's first key; the division by the row sum comes last, in
-    /// fp32.
+    /// Of [`Weights::Running`]: the running maximum is taken after each tile of this many keys, counted from
+    /// the sequence's first key.
     pub forward_tile: usize,
-    // The backward rounds P = exp(S - L) and the unscaled dS as operands of the products; the
-    // scale is applied to the fp32 accumulators. Backends that differ get a field here.
+}
+
+impl Rounding {
+    /// Are its roundings applied in the reference, rather than allowed for?
+    pub fn is_applied(&self) -> bool {
+        self.known == Known::Exactly && self.recipe.is_applied()
+    }
 }
 
 /// How well a backend's roundings are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Where it rounds what: its roundings are applied in the reference, and nothing is allowed for them
-    /// but where fp32-level errors decide which way they go.
+    /// To the bit, but for fp32-level errors: where the reference can, it applies them, and nothing is allowed
+    /// for them but where such errors decide which way they go.
     Exactly,
-    /// That it rounds P and dS somewhere on their way: bounded by their sizes.
+    /// That it rounds these values somewhere on their way: bounded by their sizes.
     InKind,
 }

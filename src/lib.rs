@@ -19,6 +19,7 @@
 //! | [`backend`] | whatever computes the outputs; the table of them |
 //! | [`oracle`] | questions asked of the outputs, with bounds; all tolerances in [`oracle::budget`] |
 //! | [`check`](mod@check) | runs a scenario on a backend, or on two, and asks the oracles |
+//! | [`profile`](mod@profile) | which rounding recipe a backend's outputs show |
 //! | [`diagnose`](mod@diagnose) | what would make the outputs wrong in just this way, and what of a case matters |
 //! | [`shrink`](mod@shrink) | the smallest scenario that still answers a predicate |
 //! | [`mutate`](mod@mutate) | a scenario changed a little, or crossed with another |
@@ -69,6 +70,7 @@ pub mod mutants;
 pub mod mutate;
 pub mod oracle;
 pub mod outputs;
+pub mod profile;
 pub mod reference;
 pub mod report;
 pub mod shrink;

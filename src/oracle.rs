@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use crate::case::Case;
-use crate::contract::{Contract, Known, Rounding};
+use crate::contract::{Contract, Rounding};
 use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
 use crate::reference::{Unit, query_heads};
@@ -186,9 +186,9 @@ impl Truth {
         Truth::work_out_to(Depth::Whole, inputs, outputs, rounding)
     }
 
-    /// Works out every unit, on all cores; to the whole depth where roundings are known in kind only.
+    /// Works out every unit, on all cores; to the whole depth where roundings are not applied.
     pub fn work_out_to(depth: Depth, inputs: &Inputs, outputs: &Outputs, rounding: Rounding) -> Truth {
-        let depth = if rounding.known == Known::Exactly { depth } else { Depth::Whole };
+        let depth = if rounding.is_applied() { depth } else { Depth::Whole };
         let case = &inputs.case;
         let units = Unit::all(case).into_par_iter().map(|(sequence, kv_head)| {
             let rows = inputs.q_spans[sequence].rows();

@@ -4,6 +4,7 @@ pub mod catalogue;
 pub mod json;
 pub mod kernels;
 pub mod mutants;
+pub mod profile;
 pub mod terminal;
 
 use std::path::Path;

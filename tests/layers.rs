@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 type Layer = (&'static str, &'static [&'static str]);
 
 #[rustfmt::skip]
-const LAYERS: [Layer; 24] = [
+const LAYERS: [Layer; 25] = [
     ("tensor",        &[]),
     ("case",          &["tensor"]),
     ("contract",      &[]),
@@ -24,6 +24,7 @@ const LAYERS: [Layer; 24] = [
     ("backend/model", &["backend", "case", "inputs", "linalg", "outputs", "reference", "tensor"]),
     ("oracle",        &["case", "contract", "inputs", "linalg", "outputs", "reference", "tensor"]),
     ("check",         &["backend", "case", "contract", "inputs", "oracle", "outputs"]),
+    ("profile",       &["backend", "case", "check", "contract", "inputs", "linalg", "oracle", "outputs", "reference"]),
     ("generate",      &["case", "tensor"]),
     ("axes",          &["case", "tensor"]),
     ("diagnose",      &["backend", "case", "check", "generate", "inputs", "linalg", "oracle", "outputs", "reference", "tensor"]),
@@ -34,8 +35,8 @@ const LAYERS: [Layer; 24] = [
     ("corpus",        &["case"]),
     ("mutants",       &["backend", "campaign", "generate", "oracle"]),
     ("catalogue",     &["backend", "campaign", "check", "diagnose", "generate", "mutants", "oracle"]),
-    ("report",        &["backend", "campaign", "case", "catalogue", "check", "diagnose", "mutants", "oracle", "outputs", "stats"]),
-    ("cli",           &["backend", "campaign", "case", "catalogue", "check", "corpus", "diagnose", "generate", "mutants", "oracle", "report", "stats"]),
+    ("report",        &["backend", "campaign", "case", "catalogue", "check", "diagnose", "mutants", "oracle", "outputs", "profile", "stats"]),
+    ("cli",           &["backend", "campaign", "case", "catalogue", "check", "corpus", "diagnose", "generate", "mutants", "oracle", "profile", "report", "stats"]),
     ("libfuzzer",     &["backend", "campaign", "case", "check", "contract", "mutate", "oracle", "report", "shrink"]),
 ];
 

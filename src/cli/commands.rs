@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::out::{self, Closed, settle};
 use super::{
-    Check, Cli, Command, Format, Status, bench, catalogue, fuzz, kernels, mutants, replay, stop, worker,
+    Check, Cli, Command, Format, Status, bench, catalogue, fuzz, kernels, mutants, replay, rounding, stop,
+    worker,
 };
 use crate::backend::BACKENDS;
 use crate::campaign::{self, ShrinkOutcome, Summary};
@@ -27,6 +28,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Status> {
         Command::Replay(args) => replay::run(&args),
         Command::Mutants(args) => mutants::run(&args),
         Command::Catalogue(args) => catalogue::run(&args),
+        Command::Rounding(args) => rounding::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Worker(args) => worker::serve(&args),

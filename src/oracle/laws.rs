@@ -22,6 +22,7 @@ use super::truth::delta::DeltaError;
 use super::truth::{GradientElements, Gradients, UnitTruth};
 use super::{Coord, Evidence, Finding, Kind};
 use crate::case::{Case, Sink};
+use crate::contract::Rounding;
 use crate::outputs::Output;
 use crate::reference::{Unit, dot, query_heads};
 
@@ -55,9 +56,11 @@ pub struct LawSums {
 
 impl LawSums {
     /// Empty sums of a unit.
-    pub fn new(unit: &Unit, case: &Case) -> LawSums {
+    pub fn new(unit: &Unit, case: &Case, rounding: Rounding) -> LawSums {
+        // Of other recipes the bounds are all that is known.
+        let natural = budget::is_natural(&case.data, &case.dout) && rounding.recipe.rounds_operands();
         LawSums {
-            natural: budget::is_natural(&case.data, &case.dout),
+            natural,
             dout: vec![0.0; unit.e],
             delta_squares: vec![0.0; unit.d],
             delta_repeated: vec![0.0; unit.d],

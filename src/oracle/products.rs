@@ -168,7 +168,7 @@ pub struct Product {
     /// Sums of squares of A's fp32-level errors, by row of the output, and of B, by column.
     error: Vec<f64>,
     right: Vec<f64>,
-    /// Elements of A whose rounding is that of a subnormal, by row of the output.
+    /// The roundings of A's subnormals, added up by row of the output.
     small: Vec<f64>,
     /// The largest unit of B, and the least.
     right_unit: f64,

@@ -25,7 +25,6 @@ use super::budget::{self, Storage};
 use super::products::Bounded;
 use super::rounding::Grid;
 use super::{Coord, Evidence, Finding, Judgement, Kind, Plane};
-use crate::contract::Known;
 use crate::outputs::Output;
 
 /// Rows of a block, as kernels tile them.
@@ -129,7 +128,8 @@ pub struct Lean {
 /// The leans of a call's heads: of natural data, with enough elements whose own rounding is what is left.
 pub fn leans(evidence: &Evidence) -> Vec<Lean> {
     let case = &evidence.inputs.case;
-    if !budget::is_natural(&case.data, &case.dout) {
+    let operands = evidence.contract.rounding.recipe.rounds_operands();
+    if !operands || !budget::is_natural(&case.data, &case.dout) {
         return Vec::new();
     }
     let (storage, grid) = (Storage::of(case.dtype), Grid::of(case.dtype));
@@ -147,7 +147,10 @@ pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let case = &evidence.inputs.case;
     let (storage, grid) = (Storage::of(case.dtype), Grid::of(case.dtype));
     let mut worst: Vec<Finding> = Vec::new();
-    if evidence.contract.rounding.known == Known::Exactly || !budget::is_natural(&case.data, &case.dout) {
+    let rounding = evidence.contract.rounding;
+    // Where roundings are applied the bounds say it all. Those of P and dS are what is left otherwise.
+    let asked = !rounding.is_applied() && rounding.recipe.rounds_operands();
+    if !asked || !budget::is_natural(&case.data, &case.dout) {
         return worst;
     }
     for plane in evidence.truth.planes(evidence.inputs, Judgement::Backward) {

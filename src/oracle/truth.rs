@@ -7,7 +7,7 @@
 //! names are those of `docs/oracle.md`, the constants those of [`budget`].
 
 use super::Depth;
-use super::budget::{self, Storage};
+use super::budget::{self, Beside, Storage};
 use super::laws::{LawBudget, LawSums};
 use super::products::{Bounded, Elements, Product, Shape};
 use super::rounding::Grid;
@@ -118,6 +118,13 @@ struct KeyProducts {
     dv: Product,
 }
 
+impl KeyProducts {
+    /// Both.
+    fn each(&mut self) -> [&mut Product; 2] {
+        [&mut self.dk, &mut self.dv]
+    }
+}
+
 /// Gradient sums of one judgement.
 struct Sums {
     products: KeyProducts,
@@ -126,6 +133,8 @@ struct Sums {
     open_rows: Vec<bool>,
     open_keys: Vec<bool>,
     sinks: Vec<SinkSum>,
+    /// dK and dV of the heads up to the last, and the sizes of their terms, where each head's are rounded.
+    earlier: [Vec<(f64, f64)>; 2],
 }
 
 impl Sums {
@@ -142,6 +151,24 @@ impl Sums {
             open_rows: vec![false; unit.m],
             open_keys: vec![false; unit.n],
             sinks: Vec::new(),
+            earlier: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// Allows for the rounding of a head's dK and dV before they are added to those of others.
+    fn allow_for_head(&mut self, beside: &Beside) {
+        if !beside.rounds_heads() {
+            return;
+        }
+        for (product, earlier) in self.products.each().into_iter().zip(&mut self.earlier) {
+            earlier.resize(product.y.len(), (0.0, 0.0));
+            let scale = product.scale();
+            for (i, earlier) in earlier.iter_mut().enumerate() {
+                let now = (product.y[i], product.size(i));
+                let (y, terms) = (scale * (now.0 - earlier.0), scale.abs() * (now.1 - earlier.1));
+                product.extra[i] += beside.in_head(y, terms);
+                *earlier = now;
+            }
         }
     }
 

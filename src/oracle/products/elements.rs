@@ -51,7 +51,7 @@ impl Product {
             accumulation,
             terms: s * terms as f64 * self.right_unit,
             aligned: s * budget::alignment(storage, terms, left, self.right_unit),
-            small: s * storage.eta * self.small[row] * self.right_unit,
+            small: s * self.small[row] * self.right_unit,
             error: self.error[row],
         }
     }

@@ -60,7 +60,7 @@ impl LooseRow<'_> {
         let rounding = self.unit[j];
         let error = self.error[j] + self.charge * self.value[j].abs();
         let error = error + budget::lost_in_f32(rounding, self.of_block);
-        (error * error, if rounding == self.eta { 1.0 } else { 0.0 })
+        (error * error, if rounding == self.eta { self.eta } else { 0.0 })
     }
 }
 

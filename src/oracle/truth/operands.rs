@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use multiversion::multiversion;
 
-use super::super::budget::{self, ScoreError, Storage};
+use super::super::budget::{self, Beside, ScoreError, Storage};
 use super::super::products::{Applied, Loose};
 use super::super::rounding::Grid;
 
@@ -32,6 +32,8 @@ pub(super) struct Row<'a> {
     pub(super) e: usize,
     /// The cap of the logits.
     pub(super) cap: Option<f64>,
+    /// What is rounded beside P and dS.
+    pub(super) beside: Beside,
 }
 
 /// Values and errors of P and dS of a row, in buffers that are used again.
@@ -54,8 +56,8 @@ impl Terms {
         let dot = budget::DotError::new(row.e, row.dout_norm, row.delta, row.e_delta);
         let to = [&mut self.ds[..], &mut self.e_p, &mut self.e_ds];
         match row.cap {
-            None => fill(row, dot, overflow, to),
-            Some(cap) => fill_capped(row, dot, overflow, cap, to),
+            None if row.beside.is_nothing() => fill(row, dot, overflow, to),
+            cap => fill_any(row, row.beside.in_dot(dot), overflow, cap, to),
         }
     }
 
@@ -113,25 +115,30 @@ fn fill(row: &Row, dot: budget::DotError, overflow: f64, [ds, e_p, e_ds]: [&mut 
     large != 0
 }
 
-/// The same under a softcap.
-fn fill_capped(
+/// The same under a softcap, and of recipes that round more than P and dS.
+fn fill_any(
     row: &Row,
     dot: budget::DotError,
     overflow: f64,
-    cap: f64,
+    cap: Option<f64>,
     [ds, e_p, e_ds]: [&mut [f64]; 3],
 ) -> bool {
     let mut large = false;
     for (j, (&p, &s)) in row.p.iter().zip(row.s).enumerate() {
-        let slope = (1.0 - s / cap) * (1.0 + s / cap);
-        let score = row.score.of_capped(row.q_norm * row.k_norms[j], s, slope, cap);
+        let of_dot = row.q_norm * row.k_norms[j];
+        let slope = cap.map_or(1.0, |cap| (1.0 - s / cap) * (1.0 + s / cap));
+        let score =
+            cap.map_or_else(|| row.score.of(of_dot, s), |cap| row.score.of_capped(of_dot, s, slope, cap));
         let e = budget::exp_minus_one(score);
         let difference = row.dp[j] - row.delta;
         let value = p * difference;
-        let e_value = budget::d_score(p, difference, value, e, dot.of(row.v_norms[j], row.dp[j]));
+        let e_difference = dot.of(row.v_norms[j], row.dp[j]);
+        let e_value = budget::d_score(p, difference, value, e, e_difference)
+            + row.beside.in_d_score(p, e, difference, e_difference);
+        let e_slope = cap.map_or(0.0, |cap| budget::slope(s, score, cap));
         ds[j] = value * slope;
         e_p[j] = budget::probability(p, e);
-        e_ds[j] = budget::sloped(e_value, value, slope, budget::slope(s, score, cap));
+        e_ds[j] = budget::sloped(e_value, value, slope, e_slope);
         let fits = value.abs() + e_value < overflow && p + e_p[j] < overflow;
         large |= !fits;
     }
@@ -151,32 +158,39 @@ impl AppliedPair {
         AppliedPair { p: zeros(), ds: zeros() }
     }
 
-    /// Sets what row `r` of `width` columns has in columns `seen`.
+    /// Sets what row `r` of `width` columns has in columns `seen`; dS is rounded with this factor on it.
     pub(super) fn set(
         &mut self,
         grid: Grid,
         (r, width): (usize, usize),
         seen: &Range<usize>,
-        (p, terms): (&[f64], &mut Terms),
+        (p, terms, factor): (&[f64], &mut Terms, f64),
     ) {
         let at = (r, width, seen.start);
         let half = &mut terms.half[..p.len()];
-        apply(&mut self.p, grid, at, p, &terms.e_p, half);
-        apply(&mut self.ds, grid, at, &terms.ds, &terms.e_ds, half);
+        apply(&mut self.p, grid, at, (p, &terms.e_p, 1.0), half);
+        apply(&mut self.ds, grid, at, (&terms.ds, &terms.e_ds, factor), half);
     }
 }
 
-/// Applies the roundings of a row that begins in column `first`; `half` is a buffer.
+/// Applies the roundings of a row that begins in column `first`, with a factor on its values; `half` is a buffer.
 fn apply(
     to: &mut Applied,
     grid: Grid,
     (r, width, first): (usize, usize, usize),
-    values: &[f64],
-    errors: &[f64],
+    (values, errors, factor): (&[f64], &[f64], f64),
     half: &mut [f64],
 ) {
     let start = r * width + first;
-    round(grid, values, errors, &mut to.centre[start..start + values.len()], half);
+    let centre = &mut to.centre[start..start + values.len()];
+    if factor == 1.0 {
+        round(grid, values, errors, centre, half);
+    } else {
+        let scaled = |x: &[f64], by: f64| -> Vec<f64> { x.iter().map(|x| x * by).collect() };
+        round(grid, &scaled(values, factor), &scaled(errors, factor.abs()), centre, half);
+        centre.iter_mut().for_each(|x| *x /= factor);
+        half.iter_mut().for_each(|x| *x /= factor.abs());
+    }
     push_ties(&mut to.ties, (r, first), half);
 }
 
@@ -246,10 +260,10 @@ pub(super) struct LoosePair {
 }
 
 impl LoosePair {
-    /// Zeros again.
-    pub(super) fn clear(&mut self, len: usize, eta: f64) {
+    /// Zeros again; dS is rounded with this factor on it.
+    pub(super) fn clear(&mut self, len: usize, eta: f64, factor: f64) {
         self.p.clear(len, eta);
-        self.ds.clear(len, eta);
+        self.ds.clear(len, eta / factor.abs());
     }
 
     /// Sets a row, as [`AppliedPair::set`].
@@ -259,34 +273,43 @@ impl LoosePair {
         grid: Grid,
         (r, width): (usize, usize),
         seen: &Range<usize>,
-        (p, terms): (&[f64], &Terms),
+        (p, terms, factor): (&[f64], &Terms, f64),
     ) {
         let start = r * width + seen.start;
-        loosen(&mut self.p, storage, grid, start, p, &terms.e_p);
-        loosen(&mut self.ds, storage, grid, start, &terms.ds, &terms.e_ds);
+        let of_ds = Storage { eta: storage.eta / factor.abs(), ..*storage };
+        loosen(&mut self.p, (storage, grid, 1.0), start, p, &terms.e_p);
+        loosen(&mut self.ds, (&of_ds, grid, factor), start, &terms.ds, &terms.e_ds);
     }
 }
 
-fn loosen(to: &mut Loose, storage: &Storage, grid: Grid, start: usize, values: &[f64], errors: &[f64]) {
+/// Sets a row that is rounded with a factor on it; `storage` is that of the values without it.
+fn loosen(
+    to: &mut Loose,
+    (storage, grid, factor): (&Storage, Grid, f64),
+    start: usize,
+    values: &[f64],
+    errors: &[f64],
+) {
     let range = start..start + values.len();
     to.value[range.clone()].copy_from_slice(values);
     to.error[range.clone()].copy_from_slice(errors);
-    loosen_row(*storage, grid, values, errors, &mut to.rounding[range.clone()], &mut to.unit[range]);
+    let to = (&mut to.rounding[range.clone()], &mut to.unit[range]);
+    loosen_row(*storage, (grid, factor), values, errors, to);
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512dq", "x86_64+avx2+fma"))]
 fn loosen_row(
     storage: Storage,
-    grid: Grid,
+    (grid, factor): (Grid, f64),
     values: &[f64],
     errors: &[f64],
-    rounding: &mut [f32],
-    unit: &mut [f64],
+    (rounding, unit): (&mut [f32], &mut [f64]),
 ) {
     let n = values.len();
+    let inverse = 1.0 / factor;
     let (errors, rounding, unit) = (&errors[..n], &mut rounding[..n], &mut unit[..n]);
     for j in 0..n {
-        rounding[j] = (grid.nearest(values[j]) - values[j]) as f32;
+        rounding[j] = (grid.nearest(values[j] * factor) * inverse - values[j]) as f32;
         unit[j] = storage.operand(values[j], errors[j]);
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::Depth;
-use super::super::budget::{self, ScoreError, Storage};
+use super::super::budget::{self, Beside, ScoreError, Storage};
 use super::super::laws::LawSums;
 use super::super::products::{Along, Applied, Bounded, Loose, Place, Product, Right, Shape, loops, unit_of};
 use super::super::rounding::Grid;
@@ -12,7 +12,7 @@ use super::operands::{AppliedPair, LoosePair, Row, Terms, apply_scaled, score_er
 use super::sink::{SinkRow, SinkSum};
 use super::{Received, Sums, WholeSums};
 use crate::case::Case;
-use crate::contract::{Known, Rounding};
+use crate::contract::{Rounding, Weights};
 use crate::reference::{Block, Unit, dot, probabilities};
 
 /// What the backward of one judgement takes from the forward, row by row of a block.
@@ -51,6 +51,10 @@ pub(super) struct Walk<'a> {
     pub(super) storage: Storage,
     pub(super) grid: Grid,
     rounding: Rounding,
+    /// What is rounded beside P and dS.
+    beside: Beside,
+    /// The factor on dS when it is rounded.
+    ds_factor: f64,
     pub(super) k: Right,
     v: Right,
     /// Powers of two that no element of q, dO and dS exceeds by much.
@@ -78,10 +82,11 @@ impl<'a> Walk<'a> {
         let subnormal = budget::is_subnormal(&storage, dout_unit);
         let least = case.dtype.min_normal() * (unit.e as f64).sqrt();
         let least_dout_norm = if subnormal { least } else { 0.0 };
-        let loose = rounding.known == Known::InKind;
         Walk {
             unit,
             storage,
+            beside: Beside::new(rounding.recipe, &storage),
+            ds_factor: rounding.recipe.ds.factor(unit.scale),
             grid: Grid::of(case.dtype),
             rounding,
             k,
@@ -90,12 +95,12 @@ impl<'a> Walk<'a> {
             dout_unit,
             least_dout_norm,
             ds_unit,
-            backward: Sums::new(unit, ds_unit, loose),
+            backward: Sums::new(unit, ds_unit, !rounding.is_applied()),
             whole: (depth == Depth::Whole).then(|| WholeSums {
                 chain: Sums::new(unit, ds_unit, true),
                 chain_dq: Vec::new(),
                 extra: DeltaInDk::zeros(unit.n * unit.d),
-                sums: LawSums::new(unit, case),
+                sums: LawSums::new(unit, case, rounding),
             }),
             terms: Terms::default(),
             pair: LoosePair::default(),
@@ -116,7 +121,7 @@ impl<'a> Walk<'a> {
         let mut lse = Bounded { value: vec![alone; unit.m], tau: vec![tau; unit.m], ..Bounded::default() };
         let mut sinks = [SinkSum::default(), SinkSum::default()];
         let mut whole = self.whole.take();
-        let mut given_dq = self.query_gradient(self.rounding.known == Known::InKind);
+        let mut given_dq = self.query_gradient(!self.rounding.is_applied());
         given_dq.meet(&self.k);
         self.backward.meet(&queries);
         let mut chain_dq = whole.as_mut().map(|whole| {
@@ -129,21 +134,23 @@ impl<'a> Walk<'a> {
             let shared = self.shared(head, &queries, &block, &mut lse);
             let shift = self.forward(&shared, &queries, &block, &mut o, &mut lse);
             if let (Some(whole), Some(dq)) = (&mut whole, &mut chain_dq) {
-                let exact = self.exact(&queries, &block, &o, &lse);
+                let exact = self.exact(&shared, &queries, &block, (&o, &lse));
                 let error = self.delta_error(&shared, &queries, &block, &shift, &o);
                 whole.sums.add_block(&error);
                 self.delta_in_chain(&shared, &queries, &block, (&exact, &error), (whole, dq));
                 self.sink_gradient(head, &block, &exact, Some(&error), &mut sinks[1]);
                 self.gradients_of_chain(&shared, &queries, &block, &exact, (&mut whole.chain, dq));
             }
-            let given = self.given(head, &queries, &block, received);
+            let given = self.given((head, &lse), &shared, &queries, &block, received);
             self.sink_gradient(head, &block, &given, None, &mut sinks[0]);
             self.gradients_given(&shared, &queries, &block, (&lse, &given), &mut given_dq);
         }
         let [given, chain] = sinks;
+        self.backward.allow_for_head(&self.beside);
         self.backward.sinks.push(given);
         self.backward.finish_head(&self.storage, self.grid, given_dq);
         if let (Some(whole), Some(dq)) = (&mut whole, &chain_dq) {
+            whole.chain.allow_for_head(&self.beside);
             whole.chain.sinks.push(chain);
             let elements = whole.chain.finish_head_with_elements(&self.storage, self.grid, dq);
             whole.chain_dq.push(elements);
@@ -162,7 +169,7 @@ impl<'a> Walk<'a> {
             accumulation,
             scale: 1.0,
             unit: 1.0,
-            loose: self.rounding.known == Known::InKind,
+            loose: !self.rounding.is_applied(),
         };
         let mut o = Product::beside_exact(shape);
         o.meet(&self.v);
@@ -171,7 +178,7 @@ impl<'a> Walk<'a> {
 
     fn query_gradient(&self, loose: bool) -> Product {
         let (unit, n) = (self.unit, self.unit.n);
-        let accumulation = budget::accumulation_of_tiles(n);
+        let accumulation = budget::accumulation_of_tiles(n) + self.beside.in_accumulation_of_dq();
         let output = [unit.m, unit.d];
         Product::new(Shape { output, terms: n, accumulation, scale: unit.scale, unit: self.ds_unit, loose })
     }
@@ -250,8 +257,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn score_error(&self, shared: &Shared, r: usize, l: f64) -> ScoreError {
-        ScoreError::new(self.unit.d, l.abs().max(shared.max[r].abs()))
+    /// Errors of the logits of row `r`, whose norm of q is `q`.
+    fn score_error(&self, shared: &Shared, r: usize, l: f64, q: f64) -> ScoreError {
+        let d = self.unit.d;
+        self.beside.in_scores(ScoreError::new(d, l.abs().max(shared.max[r].abs())), d, q)
     }
 
     /// O and the bound of the LSE of a block's rows; returns what the forward's roundings move P by.
@@ -277,7 +286,7 @@ impl<'a> Walk<'a> {
             let at = r * width + seen.start..r * width + seen.end;
             let (s, p) = (&shared.s[at.clone()], &shared.p[at]);
             let l = lse.value[i];
-            let score = self.score_error(shared, r, l);
+            let score = self.score_error(shared, r, l, queries.q.norms[i]);
             let q_norm = unit.scale.abs() * queries.q.norms[i];
             let k_norms = &self.k.norms[block.keys.start..][seen.clone()];
             let largest = self.score_errors(score, q_norm, k_norms, s, &mut errors);
@@ -287,7 +296,7 @@ impl<'a> Walk<'a> {
             let tiles = self.running_max(s, shared.sink[r], block.keys.start + seen.start);
             weights[r] = budget::weights_of_tiles(&tiles, largest);
             for (keys, max) in tiles {
-                let factor = (l - max).exp();
+                let factor = self.weight_of(l, max);
                 let at = (r, width, seen.start + keys.start);
                 apply_scaled(&mut applied, self.grid, at, factor, &p[keys.clone()], &errors[keys]);
             }
@@ -295,9 +304,9 @@ impl<'a> Walk<'a> {
         }
         let shift = loops::differences(&applied.centre, &shared.p);
         let place = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
-        match self.rounding.known {
-            Known::Exactly => o.add_beside_exact(&shared.p, &shift, &applied.ties, &place, &self.v),
-            Known::InKind => {
+        match self.rounding.is_applied() {
+            true => o.add_beside_exact(&shared.p, &shift, &applied.ties, &place, &self.v),
+            false => {
                 let unit = shared.p.iter().map(|&p| self.storage.operand(p, 0.0)).collect();
                 let error = relative.iter().zip(&shared.p).map(|(e, p)| e * p).collect();
                 let eta = self.storage.eta;
@@ -312,6 +321,11 @@ impl<'a> Walk<'a> {
             }
         }
         shift
+    }
+
+    /// The factor on P when the forward rounds it, `max` being the running maximum.
+    fn weight_of(&self, l: f64, max: f64) -> f64 {
+        if self.rounding.recipe.weights == Weights::Running { (l - max).exp() } else { 1.0 }
     }
 
     /// The tiles of a row's keys, each with the maximum up to its end, relative to which P is rounded.
@@ -330,21 +344,36 @@ impl<'a> Walk<'a> {
     }
 
     /// What the exact forward hands to the chain.
-    fn exact(&self, queries: &Queries, block: &Block, o: &Product, lse: &Bounded) -> Forward {
+    fn exact(
+        &self,
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        (o, lse): (&Product, &Bounded),
+    ) -> Forward {
         let e = self.unit.e;
         let rows = block.rows.clone();
-        let lse_of_rows = lse.value[rows.clone()].to_vec();
-        let mut forward = self.deltas(queries, &rows, &o.y[rows.start * e..rows.end * e], lse_of_rows);
+        let exact = &lse.value[rows.clone()];
+        let o = &o.y[rows.start * e..rows.end * e];
+        let mut forward = self.deltas(shared, queries, block, (o, exact.to_vec()), exact);
         forward.e_lse = lse.tau[rows].to_vec();
         forward
     }
 
     /// What the received forward hands to the backward; rows of no meaning are left open.
-    fn given(&mut self, head: usize, queries: &Queries, block: &Block, received: &Received) -> Forward {
+    fn given(
+        &mut self,
+        (head, lse): (usize, &Bounded),
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        received: &Received,
+    ) -> Forward {
         let e = self.unit.e;
         let rows = block.rows.clone();
         let o = &received.o[head][rows.start * e..rows.end * e];
-        let forward = self.deltas(queries, &rows, o, received.lse[head][rows.clone()].to_vec());
+        let from = (o, received.lse[head][rows.clone()].to_vec());
+        let forward = self.deltas(shared, queries, block, from, &lse.value[rows.clone()]);
         for (r, i) in rows.enumerate() {
             let usable = forward.lse[r].is_finite() && forward.delta[r].is_finite();
             if !usable && !self.unit.visible(i).is_empty() {
@@ -354,13 +383,37 @@ impl<'a> Walk<'a> {
         forward
     }
 
-    fn deltas(&self, queries: &Queries, rows: &Range<usize>, o: &[f64], lse: Vec<f64>) -> Forward {
-        let e = self.unit.e;
-        let dout = &queries.dout.value[rows.start * e..rows.end * e];
-        let rows = || o.chunks(e).zip(dout.chunks(e));
-        let delta = rows().map(|(o, dout)| dot(o, dout)).collect();
-        let abs = |o: &[f64], dout: &[f64]| o.iter().zip(dout).map(|(a, b)| (a * b).abs()).sum();
-        let e_delta = rows().map(|(o, dout)| budget::delta(e, abs(o, dout))).collect();
+    /// delta of a block's rows and its error, from O and LSE; `exact` is the exact LSE.
+    fn deltas(
+        &self,
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        (o, lse): (&[f64], Vec<f64>),
+        exact: &[f64],
+    ) -> Forward {
+        let (e, width) = (self.unit.e, block.keys.len());
+        let dout = &queries.dout.value[block.rows.start * e..block.rows.end * e];
+        let sizes = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(a, b)| (a * b).abs()).sum::<f64>();
+        let (mut delta, mut e_delta) = (Vec::new(), Vec::new());
+        for (r, (o, dout)) in o.chunks(e).zip(dout.chunks(e)).enumerate() {
+            let of_o = sizes(o, dout);
+            delta.push(dot(o, dout));
+            e_delta.push(budget::delta(e, of_o));
+            if self.beside.has_delta_of_its_own() {
+                let keys = shared.seen[r].start..shared.seen[r].end;
+                let at = r * width + keys.start..r * width + keys.end;
+                let q_norm = queries.q.norms[block.rows.start + r];
+                let score = self.score_error(shared, r, lse[r], q_norm);
+                let k_norms = &self.k.norms[block.keys.start..][keys];
+                let q_norm = self.unit.scale.abs() * q_norm;
+                let largest =
+                    self.score_errors(score, q_norm, k_norms, &shared.s[at.clone()], &mut Vec::new());
+                let p_dp = (exact[r] - lse[r]).exp() * sizes(&shared.p[at.clone()], &shared.dp[at]);
+                let norm = dout.iter().map(|x| x.abs()).sum();
+                e_delta[r] += self.beside.in_delta(largest, p_dp, (of_o, norm));
+            }
+        }
         Forward { e_lse: vec![0.0; lse.len()], lse, delta, e_delta }
     }
 
@@ -387,14 +440,17 @@ impl<'a> Walk<'a> {
             dout_norm: queries.dout.norms[i].max(self.least_dout_norm),
             delta: forward.delta[r],
             e_delta: forward.e_delta[r],
-            score: self.score_error(shared, r, forward.lse[r]),
+            score: self.score_error(shared, r, forward.lse[r], queries.q.norms[i]),
             e: self.unit.e,
             cap: self.unit.softcap,
+            beside: self.beside,
         };
-        if !self.terms.fill(&row, self.storage.overflow) {
+        // Where the factor is more than 1, dS overflows the earlier.
+        let overflow = self.storage.overflow / self.ds_factor.abs().max(1.0);
+        if !self.terms.fill(&row, overflow) {
             return;
         }
-        self.terms.tame(p, self.storage.overflow, |j| open(i, keys.start + j..keys.start + j + 1));
+        self.terms.tame(p, overflow, |j| open(i, keys.start + j..keys.start + j + 1));
     }
 
     /// Adds a block's share of dQ, dK and dV of the chain.
@@ -408,14 +464,15 @@ impl<'a> Walk<'a> {
     ) {
         let (unit, width) = (self.unit, block.keys.len());
         let mut pair = std::mem::take(&mut self.pair);
-        pair.clear(shared.p.len(), self.storage.eta);
+        pair.clear(shared.p.len(), self.storage.eta, self.ds_factor);
         for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
             let p = &shared.p[r * width..][seen.clone()];
             self.row(shared, queries, block, (r, p), exact, |row, keys| chain.open(row, keys));
-            pair.set(&self.storage, self.grid, (r, width), seen, (p, &self.terms));
+            pair.set(&self.storage, self.grid, (r, width), seen, (p, &self.terms, self.ds_factor));
         }
         let rows = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
         dq.add_loose(&pair.ds, &rows, &self.k, |_| 0.0);
+        self.allow_in_dq(&pair, block, dq);
         for (r, i) in block.rows.clone().enumerate() {
             for at in i * unit.d..(i + 1) * unit.d {
                 dq.extra[at] += budget::lse_in_dq(exact.e_lse[r], unit.scale * dq.y[at]);
@@ -428,6 +485,19 @@ impl<'a> Walk<'a> {
         self.pair = pair;
     }
 
+    /// Allows for what a recipe rounds of K in dQ, beside what its accumulation is charged with.
+    fn allow_in_dq(&self, pair: &LoosePair, block: &Block, dq: &mut Product) {
+        if self.beside.is_nothing() {
+            return;
+        }
+        let (d, width) = (self.unit.d, block.keys.len());
+        let rows = pair.ds.value.chunks(width).zip(pair.ds.error.chunks(width));
+        for (i, (ds, error)) in block.rows.clone().zip(rows) {
+            let size = ds.iter().zip(error).map(|(ds, error)| ds.abs() + error).sum();
+            dq.extra[i * d..(i + 1) * d].iter_mut().for_each(|x| *x += self.beside.in_dq(size));
+        }
+    }
+
     /// Adds a block's share of dQ, dK and dV, given the O and LSE that the backend stored.
     fn gradients_given(
         &mut self,
@@ -438,10 +508,10 @@ impl<'a> Walk<'a> {
         dq: &mut Product,
     ) {
         let (width, len) = (block.keys.len(), shared.p.len());
-        let known = self.rounding.known == Known::Exactly;
+        let known = self.rounding.is_applied();
         let mut applied = AppliedPair::zeros(if known { len } else { 0 });
         let mut loose = LoosePair::default();
-        loose.clear(if known { 0 } else { len }, self.storage.eta);
+        loose.clear(if known { 0 } else { len }, self.storage.eta, self.ds_factor);
         let (mut p, mut opened) = (Vec::new(), Vec::new());
         for (r, seen) in shared.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
             let l = given.lse[r];
@@ -452,14 +522,18 @@ impl<'a> Walk<'a> {
             rescale(&shared.p[at.clone()], &shared.s[at], lse.value[block.rows.start + r], l, &mut p);
             self.row(shared, queries, block, (r, &p), given, |row, keys| opened.push((row, keys)));
             p.iter_mut().filter(|p| !p.is_finite()).for_each(|p| *p = 0.0);
+            let factor = self.ds_factor;
             match known {
-                true => applied.set(self.grid, (r, width), seen, (&p, &mut self.terms)),
-                false => loose.set(&self.storage, self.grid, (r, width), seen, (&p, &self.terms)),
+                true => applied.set(self.grid, (r, width), seen, (&p, &mut self.terms, factor)),
+                false => loose.set(&self.storage, self.grid, (r, width), seen, (&p, &self.terms, factor)),
             }
         }
         opened.into_iter().for_each(|(row, keys)| self.backward.open(row, keys));
         let rows = Place { along: Along::Rows, to: block.rows.clone(), from: block.keys.clone() };
         let columns = Place { along: Along::Columns, to: block.keys.clone(), from: block.rows.clone() };
+        if !known {
+            self.allow_in_dq(&loose, block, dq);
+        }
         let products = &mut self.backward.products;
         if known {
             dq.add_applied(&applied.ds, &rows, &self.k);
