@@ -35,7 +35,7 @@ const LAYERS: [Layer; 25] = [
     ("corpus",        &["case"]),
     ("mutants",       &["backend", "campaign", "generate", "oracle"]),
     ("catalogue",     &["backend", "campaign", "check", "diagnose", "generate", "mutants", "oracle"]),
-    ("report",        &["backend", "campaign", "case", "catalogue", "check", "diagnose", "mutants", "oracle", "outputs", "profile", "stats"]),
+    ("report",        &["backend", "campaign", "case", "catalogue", "check", "contract", "diagnose", "mutants", "oracle", "outputs", "profile", "stats"]),
     ("cli",           &["backend", "campaign", "case", "catalogue", "check", "corpus", "diagnose", "generate", "mutants", "oracle", "profile", "report", "stats"]),
     ("libfuzzer",     &["backend", "campaign", "case", "check", "contract", "mutate", "oracle", "report", "shrink"]),
 ];
