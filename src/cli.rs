@@ -227,8 +227,10 @@ pub struct Catalogue {
 
 /// `rounding`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 as declared; 1 otherwise; 2 a backend that answers no probe case, or a fault \
-of thd-fuzz itself.")]
+#[command(
+    after_help = "Exit status: 0 as declared; 1 otherwise; 2 a backend that answers no probe case, or a fault \
+of thd-fuzz itself."
+)]
 pub struct Rounding {
     /// Backend and planted fault.
     #[command(flatten)]

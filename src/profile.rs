@@ -156,7 +156,9 @@ pub enum ProfileError {
         reason: String,
     },
     /// Outputs that are wrong say nothing of roundings.
-    #[error("the backend fails at the probe case '{case}' ({what}): see thd-fuzz check, and ask again once it passes")]
+    #[error(
+        "the backend fails at the probe case '{case}' ({what}): see thd-fuzz check, and ask again once it passes"
+    )]
     Fails {
         /// The case.
         case: &'static str,

@@ -10,8 +10,8 @@ use thd_fuzz::oracle::rounding::Grid;
 use thd_fuzz::oracle::truth::Received;
 use thd_fuzz::oracle::{Ask, Depth};
 use thd_fuzz::outputs::{Output, Outputs};
-use thd_fuzz::profile::{self, Profile};
 use thd_fuzz::profile::solve::{Solved, solve};
+use thd_fuzz::profile::{self, Profile};
 use thd_fuzz::reference::{Unit, query_heads};
 
 /// A backend that rounds as a recipe says and computes all else in fp64.
@@ -131,7 +131,10 @@ fn a_kernel_that_is_changed_to_round_elsewhere_is_told() {
     let own = include_str!("../kernels/backward.cu");
     let edits = [
         ("? prob[i] * (dp[", "? p.scale * prob[i] * (dp["),
-        ("dq[m][n][half][e], dq[m][n][half][e + 1]", "dq[m][n][half][e] / p.scale, dq[m][n][half][e + 1] / p.scale"),
+        (
+            "dq[m][n][half][e], dq[m][n][half][e + 1]",
+            "dq[m][n][half][e] / p.scale, dq[m][n][half][e + 1] / p.scale",
+        ),
         ("col0, dk_acc, p.scale)", "col0, dk_acc, 1.0f)"),
     ];
     let changed = edits.iter().fold(own.to_string(), |text, (from, to)| {
@@ -179,7 +182,12 @@ fn a_right_backend_of_every_recipe_is_within_its_bounds() {
             let seed = 8100 + at as u64;
             let (answered, failed) = judged(&mut Follows::new(recipe), contract(recipe, known), seed, CASES);
             assert!(answered > CASES / 2, "{}: {answered}", recipe.name);
-            assert!(failed.is_empty(), "{} {known:?}: {} of {answered}: {failed:#?}", recipe.name, failed.len());
+            assert!(
+                failed.is_empty(),
+                "{} {known:?}: {} of {answered}: {failed:#?}",
+                recipe.name,
+                failed.len()
+            );
         }
     }
 }

@@ -12,8 +12,10 @@
 
 use std::ops::Range;
 
+mod additions;
 mod beside;
 
+pub use additions::{OF_DROPOUT, with_bias};
 pub use beside::Beside;
 
 use super::rounding::Grid;

@@ -110,13 +110,7 @@ impl Solver<'_> {
     }
 
     /// Rounds a row of P relative to the running maximum, which starts at the sink.
-    fn round_running(
-        &self,
-        (p, s): (&mut [f64], &[f64]),
-        visible: Range<usize>,
-        sink: Option<f64>,
-        l: f64,
-    ) {
+    fn round_running(&self, (p, s): (&mut [f64], &[f64]), visible: Range<usize>, sink: Option<f64>, l: f64) {
         let mut max = sink.unwrap_or(f64::NEG_INFINITY);
         let mut start = visible.start;
         while start < visible.end {

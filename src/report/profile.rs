@@ -22,7 +22,11 @@ pub fn page(profile: &Profile, choice: &Choice) -> String {
             format!("{tile}{mark} {left:.2}")
         });
         let tiles: Vec<String> = tiles.collect();
-        let _ = writeln!(page, "\n  keys after which the forward takes its running maximum: {}", tiles.join(", "));
+        let _ = writeln!(
+            page,
+            "\n  keys after which the forward takes its running maximum: {}",
+            tiles.join(", ")
+        );
     }
     let _ = writeln!(
         page,
@@ -47,7 +51,11 @@ fn verdict(profile: &Profile) -> String {
         );
     }
     let alike: Vec<&str> = profile.alike().iter().map(|recipe| recipe.name).collect();
-    let or = if alike.is_empty() { String::new() } else { format!(" or {}, which these cases do not tell apart", alike.join(" or ")) };
+    let or = if alike.is_empty() {
+        String::new()
+    } else {
+        format!(" or {}, which these cases do not tell apart", alike.join(" or "))
+    };
     let known = match declared.known {
         Known::Exactly => "exactly",
         Known::InKind => "in kind",
@@ -56,7 +64,10 @@ fn verdict(profile: &Profile) -> String {
         return format!("{}{or}, as declared ({known})\n  {}", best.name, best.reason);
     }
     if *best == *declared.recipe && best.weights == Weights::Running {
-        return format!("{}, as declared, but in other tiles of keys than {}", best.name, declared.forward_tile);
+        return format!(
+            "{}, as declared, but in other tiles of keys than {}",
+            best.name, declared.forward_tile
+        );
     }
     format!("{}{or}, where {} is declared\n  {}", best.name, declared.recipe.name, best.reason)
 }
