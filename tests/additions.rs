@@ -198,63 +198,22 @@ impl Judge {
     fn judge(&self, problem: &Problem, answer: &Answer) -> Worst {
         let mut worst = Worst::default();
         let mut db = vec![(0.0, 0.0); ROWS * KEYS];
-        let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
-        let dot = |a: &[f64], b: &[f64]| pairs(a, b).map(|(a, b)| a * b).sum::<f64>();
-        let r = if self.with_dropout { problem.factor } else { 1.0 };
         for (h, head) in problem.heads.iter().enumerate() {
             let mut p = vec![Term::default(); ROWS * KEYS];
             let mut ds = vec![Term::default(); ROWS * KEYS];
             for i in 0..ROWS {
-                let (q, dout) = (row(&head.q, i, DIM), row(&head.dout, i, DIM));
+                let logits = Logits::new(problem, head, i);
+                let lse = answer.lse[h][i];
                 let o = row(&answer.o[h], i, DIM);
-                let s: Vec<f64> = (0..KEYS)
-                    .map(|j| SCALE * dot(q, row(&head.k, j, DIM)) + problem.bias[i * KEYS + j])
-                    .collect();
-                let max = s.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let exact = max + s.iter().map(|s| (s - max).exp()).sum::<f64>().ln();
-                let score = ScoreError::new(DIM, exact.abs().max(max.abs()));
-                let e_s: Vec<f64> = (0..KEYS)
-                    .map(|j| {
-                        let norms = SCALE * norm(q) * norm(row(&head.k, j, DIM));
-                        budget::with_bias(score.of(norms, s[j]), problem.bias[i * KEYS + j])
-                    })
-                    .collect();
-                let largest = e_s.iter().copied().fold(0.0, f64::max);
-                worst.see(1, answer.lse[h][i], exact, budget::lse(largest, exact, KEYS));
-                let mut relative = e_s.clone();
-                budget::with_that_of_maximum(&mut relative, largest);
-                for c in 0..DIM {
-                    let terms = (0..KEYS).filter(|&j| head.kept[i * KEYS + j]).map(|j| {
-                        let p = problem.factor * (s[j] - exact).exp();
-                        let rounding = self.storage.dropped_operand(p / problem.factor, 0.0, r);
-                        (Term { value: p, error: relative[j] * p, rounding }, head.v[j * DIM + c])
-                    });
-                    let (y, noise) = self.product(1.0, terms);
-                    let row_sum = budget::lse(largest, exact, KEYS) * y.abs();
-                    self.see(&mut worst, 0, o[c], (y, noise + row_sum));
-                }
-                let l = answer.lse[h][i];
-                let delta = dot(o, dout);
-                let sizes = pairs(o, dout).map(|(a, b)| (a * b).abs()).sum::<f64>();
-                let of_dp = DotError::new(DIM, norm(dout), delta, budget::delta(DIM, sizes)).with_dropout(r);
-                for j in 0..KEYS {
-                    let (at, kept) = (i * KEYS + j, f64::from(u8::from(head.kept[i * KEYS + j])));
-                    let x = (s[j] - l).exp();
-                    let v = row(&head.v, j, DIM);
-                    let dp = kept * problem.factor * dot(dout, v);
-                    let e = budget::exp_minus_one(e_s[j]);
-                    let e_dp = of_dp.of(kept * norm(v), dp);
-                    let value = x * (dp - delta);
-                    let error = budget::d_score(x, dp - delta, value, e, e_dp);
-                    ds[at] = Term { value, error, rounding: self.storage.operand(value, error) };
-                    let error = budget::probability(x, e);
-                    let rounding = kept * self.storage.dropped_operand(x, error, r);
-                    let by = kept * problem.factor;
-                    p[at] = Term { value: by * x, error: by * error, rounding };
-                    // Sums in fp32 of what is not rounded.
-                    db[at].0 += value;
-                    db[at].1 += ds[at].error + budget::accumulation(HEADS) * value.abs();
-                }
+                self.forward((problem, head, i), &logits, (o, lse), &mut worst);
+                let at = i * KEYS..(i + 1) * KEYS;
+                let to = (&mut p[at.clone()], &mut ds[at]);
+                self.pairs((problem, head, i), &logits, (o, lse), to);
+            }
+            for (ds, (sum, tau)) in ds.iter().zip(&mut db) {
+                // Sums in fp32 of what is not rounded.
+                *sum += ds.value;
+                *tau += ds.error + budget::accumulation(HEADS) * ds.value.abs();
             }
             for at in 0..ROWS * DIM {
                 let (i, c) = (at / DIM, at % DIM);
@@ -274,6 +233,95 @@ impl Judge {
         }
         worst
     }
+
+    /// The factor that is allowed for.
+    fn factor(&self, problem: &Problem) -> f64 {
+        if self.with_dropout { problem.factor } else { 1.0 }
+    }
+
+    /// Row `i` of O and LSE.
+    fn forward(
+        &self,
+        (problem, head, i): (&Problem, &Head, usize),
+        logits: &Logits,
+        (o, lse): (&[f64], f64),
+        worst: &mut Worst,
+    ) {
+        let largest = logits.errors.iter().copied().fold(0.0, f64::max);
+        let of_lse = budget::lse(largest, logits.lse, KEYS);
+        worst.see(1, lse, logits.lse, of_lse);
+        let mut relative = logits.errors.clone();
+        budget::with_that_of_maximum(&mut relative, largest);
+        for (c, &o) in o.iter().enumerate() {
+            let terms = (0..KEYS).filter(|&j| head.kept[i * KEYS + j]).map(|j| {
+                let p = (logits.s[j] - logits.lse).exp();
+                let rounding = self.storage.dropped_operand(p, 0.0, self.factor(problem));
+                let value = problem.factor * p;
+                (Term { value, error: relative[j] * value, rounding }, head.v[j * DIM + c])
+            });
+            let (y, noise) = self.product(1.0, terms);
+            self.see(worst, 0, o, (y, noise + of_lse * y.abs()));
+        }
+    }
+
+    /// Row `i` of P and dS as the products take them.
+    fn pairs(
+        &self,
+        (problem, head, i): (&Problem, &Head, usize),
+        logits: &Logits,
+        (o, lse): (&[f64], f64),
+        (p, ds): (&mut [Term], &mut [Term]),
+    ) {
+        let (r, dout) = (self.factor(problem), row(&head.dout, i, DIM));
+        let delta = dot(o, dout);
+        let sizes = pairs(o, dout).map(|(a, b)| (a * b).abs()).sum::<f64>();
+        let of_dp = DotError::new(DIM, norm(dout), delta, budget::delta(DIM, sizes)).with_dropout(r);
+        for j in 0..KEYS {
+            let kept = f64::from(u8::from(head.kept[i * KEYS + j]));
+            let x = (logits.s[j] - lse).exp();
+            let v = row(&head.v, j, DIM);
+            let dp = kept * problem.factor * dot(dout, v);
+            let e = budget::exp_minus_one(logits.errors[j]);
+            let value = x * (dp - delta);
+            let error = budget::d_score(x, dp - delta, value, e, of_dp.of(kept * norm(v), dp));
+            ds[j] = Term { value, error, rounding: self.storage.operand(value, error) };
+            let error = budget::probability(x, e);
+            let rounding = kept * self.storage.dropped_operand(x, error, r);
+            let by = kept * problem.factor;
+            p[j] = Term { value: by * x, error: by * error, rounding };
+        }
+    }
+}
+
+/// A row's logits with their errors, and its LSE.
+struct Logits {
+    s: Vec<f64>,
+    errors: Vec<f64>,
+    lse: f64,
+}
+
+impl Logits {
+    fn new(problem: &Problem, head: &Head, i: usize) -> Logits {
+        let q = row(&head.q, i, DIM);
+        let bias = row(&problem.bias, i, KEYS);
+        let s: Vec<f64> = (0..KEYS).map(|j| SCALE * dot(q, row(&head.k, j, DIM)) + bias[j]).collect();
+        let max = s.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let lse = max + s.iter().map(|s| (s - max).exp()).sum::<f64>().ln();
+        let score = ScoreError::new(DIM, lse.abs().max(max.abs()));
+        let of_pair = |j: usize| {
+            let norms = SCALE * norm(q) * norm(row(&head.k, j, DIM));
+            budget::with_bias(score.of(norms, s[j]), bias[j])
+        };
+        Logits { errors: (0..KEYS).map(of_pair).collect(), s, lse }
+    }
+}
+
+fn norm(x: &[f64]) -> f64 {
+    dot(x, x).sqrt()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    pairs(a, b).map(|(a, b)| a * b).sum()
 }
 
 const OUTPUTS: [&str; 6] = ["O", "LSE", "dQ", "dK", "dV", "dB"];
