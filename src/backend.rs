@@ -13,6 +13,7 @@ mod choice;
 pub mod cuda;
 pub mod custom;
 pub mod emulator;
+pub mod foreign;
 pub mod kernels;
 pub mod launch;
 pub mod model;
@@ -21,7 +22,7 @@ pub mod params;
 pub mod protocol;
 pub mod worker;
 
-pub use choice::{Choice, UnknownName};
+pub use choice::{Choice, ChoiceError, UnknownName};
 
 use cuda::open::CudaError;
 use custom::Takes;
@@ -225,4 +226,7 @@ pub enum OpenError {
     /// The GPU.
     #[error(transparent)]
     Cuda(#[from] CudaError),
+    /// A kind of backend in the place of one.
+    #[error("'{0}' is a kind of backend: say {0}:PROGRAM")]
+    NoProgram(&'static str),
 }

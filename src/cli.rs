@@ -67,8 +67,9 @@ pub enum Command {
 /// Which backend runs.
 #[derive(Debug, Args)]
 pub struct BackendArgs {
-    /// The backend, one of those that `thd-fuzz backends` lists; without it, the first that has the
-    /// fault of --fault, or the first that can run here: a GPU where there is one.
+    /// The backend, one of those that `thd-fuzz backends` lists, or cmd:PROGRAM, somebody else's that speaks the
+    /// worker protocol; without it, the first that has the fault of --fault, or the first that can run here: a
+    /// GPU where there is one.
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// Plant a fault in the backend, to see the harness find it.
@@ -85,7 +86,7 @@ impl BackendArgs {
     /// # Errors
     /// A name that is in no table, a backend that cannot run here, or a kernel that does not compile.
     pub fn choice(&self) -> anyhow::Result<Choice> {
-        let choice = Choice::find(self.backend.as_deref(), self.fault.as_deref())?;
+        let choice = Choice::named(self.backend.as_deref(), self.fault.as_deref())?;
         choice.descriptor.here_is()?;
         Ok(match &self.kernel {
             Some(file) => choice.with_kernel(file)?,

@@ -173,7 +173,7 @@ pub enum ProfileError {
 /// [`ProfileError`].
 pub fn work_out(choice: &Choice) -> Result<Profile, ProfileError> {
     let mut backend = choice.open().map_err(HarnessError::Open)?;
-    of_backend(&mut *backend, choice.descriptor.contract)
+    of_backend(&mut *backend, choice.contract())
 }
 
 /// The same of a backend that is open.

@@ -18,13 +18,13 @@ pub fn replay_command(scenario: &Scenario, choice: &Choice) -> String {
     let fault = choice.fault.map(|fault| format!(" --fault {}", fault.name)).unwrap_or_default();
     let kernel = choice.custom.as_ref().map(|custom| format!(" --kernel {}", word(custom.label())));
     let kernel = kernel.unwrap_or_default();
-    format!("thd-fuzz check '{scenario}' --backend {}{fault}{kernel}", choice.descriptor.name)
+    format!("thd-fuzz check '{scenario}' --backend {}{fault}{kernel}", word(Path::new(choice.name())))
 }
 
 /// A path as one word of a shell.
 fn word(path: &Path) -> String {
     let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:".contains(c);
     if text.chars().all(plain) {
         return text;
     }

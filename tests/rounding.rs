@@ -194,7 +194,7 @@ fn a_right_backend_of_every_recipe_is_within_its_bounds() {
 
 #[test]
 fn what_a_recipe_rounds_beside_operands_is_beyond_the_bounds_of_those_that_do_not() {
-    for recipe in RECIPES.iter().filter(|recipe| !recipe.is_operands_only()) {
+    for recipe in RECIPES.iter().filter(|recipe| !recipe.rounds_operands()) {
         let (answered, failed) =
             judged(&mut Follows::new(recipe), contract(&RECIPES[0], Known::InKind), 8200, CASES);
         assert!(failed.len() * 20 > answered, "{}: {} of {answered}", recipe.name, failed.len());

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::custom::{Custom, CustomError, Shop};
+use super::foreign::{Foreign, ForeignError};
 use super::{BACKENDS, Backend, Descriptor, FaultInfo, OpenError, Run};
 use crate::case::{Case, Scenario};
+use crate::contract::Contract;
 
 /// Most bytes of a call's tensors that are watched for races: a shadow takes some fifty times as much.
 const RACE_BYTES: u64 = 8 << 20;
@@ -20,6 +22,8 @@ pub struct Choice {
     pub fault: Option<&'static FaultInfo>,
     /// Kernels in the place of the project's.
     pub custom: Option<Arc<Custom>>,
+    /// Somebody else's program, of a row that runs one.
+    pub foreign: Option<Arc<Foreign>>,
 }
 
 impl Choice {
@@ -41,12 +45,35 @@ impl Choice {
             // The last needs nothing.
             let first = rows.iter().find(|row| backend.is_some() || row.here_is().is_ok());
             let descriptor = first.unwrap_or(&rows[rows.len() - 1]);
-            return Ok(Choice { descriptor, fault: None, custom: None });
+            return Ok(Choice { descriptor, fault: None, custom: None, foreign: None });
         };
         let found = faults().find(|(_, fault)| fault.name == name);
         let (descriptor, fault) =
             found.ok_or_else(|| UnknownName::new("fault", name, faults().map(|(_, fault)| fault.name)))?;
-        Ok(Choice { descriptor, fault: Some(fault), custom: None })
+        Ok(Choice { descriptor, fault: Some(fault), custom: None, foreign: None })
+    }
+
+    /// As [`find`](Choice::find), and `cmd:PROGRAM` and the like too: such a program is started to hear who it is.
+    ///
+    /// # Errors
+    /// A name that is in no table, or a program that is no worker.
+    pub fn named(backend: Option<&str>, fault: Option<&str>) -> Result<Choice, ChoiceError> {
+        let Some((row, what)) = backend.and_then(Foreign::row_of) else { return Ok(Choice::find(backend, fault)?) };
+        if let Some(name) = fault {
+            return Err(UnknownName::new("fault", name, std::iter::empty()).into());
+        }
+        let foreign = Foreign::new(row, what)?;
+        Ok(Choice { descriptor: row, fault: None, custom: None, foreign: Some(Arc::new(foreign)) })
+    }
+
+    /// Its name on the command line.
+    pub fn name(&self) -> &str {
+        self.foreign.as_ref().map_or(self.descriptor.name, |foreign| foreign.name())
+    }
+
+    /// What the backend promises.
+    pub fn contract(&self) -> Contract {
+        self.foreign.as_ref().map_or(self.descriptor.contract, |foreign| foreign.contract())
     }
 
     /// With the user's own source in the place of the kernel source of the same file name. Compiles it.
@@ -73,7 +100,10 @@ impl Choice {
 
     /// The device and the library that it runs on.
     pub fn device(&self) -> Option<String> {
-        self.descriptor.here_is().ok().flatten()
+        match &self.foreign {
+            Some(foreign) => Some(foreign.about()),
+            None => self.descriptor.here_is().ok().flatten(),
+        }
     }
 
     /// Opens it.
@@ -103,12 +133,23 @@ impl Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.descriptor.name)?;
+        write!(f, "{}", self.name().escape_debug())?;
         if let Some(custom) = &self.custom {
             write!(f, " with the kernel {}", custom.label().display().to_string().escape_debug())?;
         }
         self.fault.map_or(Ok(()), |fault| write!(f, " with the planted fault {}", fault.name))
     }
+}
+
+/// Why there is no such choice.
+#[derive(Debug, thiserror::Error)]
+pub enum ChoiceError {
+    /// A name that is in no table.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// A program that is no worker.
+    #[error(transparent)]
+    Foreign(#[from] ForeignError),
 }
 
 /// A name that is in no table.

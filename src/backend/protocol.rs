@@ -9,14 +9,14 @@
 //!
 //! | request | metadata | tensors | answered by |
 //! |---|---|---|---|
-//! | `hello` | `version`, `backend`, `about` | | `hello`, alike: the worker's library and device in `about` |
+//! | `hello` | `version`, `backend`, `about` | | `hello`, alike: the worker's library and device in `about`; and what it promises |
 //! | `reset` | | | nothing: forget all state of earlier calls |
-//! | `run` | `case`, `poison` (`nan`, `finite`), `races` (`true`, `false`) | `q k v do` | one of the following |
+//! | `run` | `case`, `plan`, `poison` (`nan`, `finite`), `races` (`true`, `false`) | `q k v do sink` | one of the following |
 //! | `bye` | | | `bye`, and the worker ends; so it does when its requests end |
 //!
 //! | answer to `run` | metadata | tensors |
 //! |---|---|---|
-//! | `outputs` | `guards`: JSON, name to index of the first broken guard element; `races`: JSON list of sentences | `o lse dq dk dv` |
+//! | `outputs` | `guards`: JSON, name to index of the first broken guard element; `races`: JSON list of sentences | `o lse dq dk dv dsink` |
 //! | `refused` | `reason`: the backend does not do such cases | |
 //! | `fault` | `kind` (`error`, `hang`, `device-fault`), `detail`: the backend failed, the worker lives; after `device-fault` it is replaced | |
 //! | `failure` | `detail`: the worker itself is at fault, not the backend | |
@@ -25,6 +25,8 @@
 //! F32 with one column. Outputs start as the poison of [`Poison::pattern`], so that whoever asked
 //! sees to the bit what nobody wrote. `poison` and `races` are those of [`Run`].
 //!
+//! `docs/protocol.md` has all of it for whoever writes a worker.
+//!
 //! Neither side trusts the other: a message is refused by its size before anything is allocated for
 //! it, and its tensors are those of the case or it is a [`ProtocolError`].
 
@@ -32,12 +34,17 @@ use std::collections::BTreeMap;
 
 use super::{Answer, Failure, Run};
 use crate::case::{Case, limits};
+use crate::contract::Contract;
 use crate::inputs::Inputs;
 use crate::outputs::{Output, Outputs};
 use crate::tensor::{DType, Poison, Tensor};
 
 mod message;
+mod plan;
+mod promises;
 
+pub use plan::Plan;
+pub use promises::LEAST;
 pub use message::{Message, ProtocolError, read_frame, write_frame};
 
 /// Version of the protocol that this program speaks.
@@ -77,13 +84,15 @@ pub struct Hello {
     pub backend: String,
     /// Versions of the library and of the device, for a reader.
     pub about: String,
+    /// What a worker promises of its backend; of those that this program serves its own table says it.
+    pub contract: Contract,
 }
 
 impl Hello {
     /// As this program says it.
     pub fn ours(backend: &str) -> Hello {
         let about = concat!("thd-fuzz ", env!("CARGO_PKG_VERSION")).to_string();
-        Hello { version: VERSION, backend: backend.to_string(), about }
+        Hello { version: VERSION, backend: backend.to_string(), about, contract: promises::LEAST }
     }
 
     /// As a message.
@@ -104,7 +113,8 @@ impl Hello {
         if version != VERSION {
             return Err(ProtocolError::Version { theirs: version });
         }
-        Ok(Hello { version, backend: parsed.sentence("backend")?, about: parsed.sentence("about")? })
+        let (backend, about) = (parsed.sentence("backend")?, parsed.sentence("about")?);
+        Ok(Hello { version, backend, about, contract: promises::read(&parsed)? })
     }
 }
 
@@ -126,6 +136,7 @@ impl Request {
     pub fn run(run: Run, inputs: &Inputs) -> Message<'_> {
         let poison = if run.poison == Poison::Nan { "nan" } else { "finite" };
         let message = Message::new("run").with("case", inputs.case.to_string());
+        let message = message.with("plan", Plan::of(&inputs.case).json());
         let message = message.with("poison", poison.to_string()).with("races", run.races.to_string());
         let Inputs { q, k, v, dout, sink, .. } = inputs;
         let tensors = [("q", q), ("k", k), ("v", v), ("do", dout), ("sink", sink)];
@@ -256,9 +267,13 @@ fn decode_outputs(parsed: &message::Parsed, run: Run, case: &Case) -> Result<Rep
         dq: read(Output::Dq)?,
         dk: read(Output::Dk)?,
         dv: read(Output::Dv)?,
-        dsink: read(Output::Dsink)?,
+        // What has no element need not be sent.
+        dsink: match Output::Dsink.is_of(case) || parsed.has_tensor("dsink") {
+            true => read(Output::Dsink)?,
+            false => Outputs::poisoned(case, run.poison).dsink,
+        },
     };
-    let guards: BTreeMap<String, isize> = serde_json::from_str(parsed.text("guards")?)
+    let guards: BTreeMap<String, isize> = serde_json::from_str(parsed.optional("guards").unwrap_or("{}"))
         .map_err(|_| parsed.bad("guards", "a JSON object of numbers"))?;
     for (name, index) in guards {
         let output = Output::ALL.into_iter().find(|&output| NAMES[output as usize] == name);
@@ -267,7 +282,7 @@ fn decode_outputs(parsed: &message::Parsed, run: Run, case: &Case) -> Result<Rep
             return Err(parsed.bad("guards", "names of outputs, with indices in their guards"));
         }
     }
-    let races: Vec<String> = serde_json::from_str(parsed.text("races")?)
+    let races: Vec<String> = serde_json::from_str(parsed.optional("races").unwrap_or("[]"))
         .map_err(|_| parsed.bad("races", "a JSON list of sentences"))?;
     let races = races.into_iter().take(MAX_RACES).map(|race| message::bounded(&race)).collect();
     Ok(Reply::Outputs(Box::new(Answer { outputs, races })))

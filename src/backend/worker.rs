@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use super::custom::Custom;
 use super::launch::TILE;
 use super::protocol::{self, Hello, Message, Reply, Request};
-use super::{Answer, Backend, Failure, Patience, Run, RunError, Support};
+use super::{Answer, Backend, Failure, Patience, Run, RunError, Support, foreign};
 use crate::case::Case;
 use crate::inputs::Inputs;
 
@@ -88,7 +88,8 @@ impl Program {
 
 /// A backend in a child process.
 pub struct Worker {
-    backend: &'static str,
+    /// Who must answer; `None` where anyone may.
+    backend: Option<&'static str>,
     program: Program,
     supports: fn(&Case) -> Support,
     deadline: fn(&Case, Run) -> Deadline,
@@ -106,10 +107,17 @@ pub struct Worker {
 impl Worker {
     /// Of the backend of this name; `supports` answers without asking the child.
     pub fn new(backend: &'static str, program: Program, supports: fn(&Case) -> Support) -> Worker {
+        let mut worker = Worker::of_anyone(program);
+        (worker.backend, worker.supports) = (Some(backend), supports);
+        worker
+    }
+
+    /// Of whatever backend the program says that it is. It refuses for itself.
+    pub fn of_anyone(program: Program) -> Worker {
         Worker {
-            backend,
+            backend: None,
             program,
-            supports,
+            supports: foreign::supports,
             deadline: Deadline::of,
             child: None,
             hello: None,
@@ -138,20 +146,39 @@ impl Worker {
         self.hello.as_ref()
     }
 
+    /// Starts the child, unless it runs, and tells who it says that it is.
+    ///
+    /// # Errors
+    /// A program that does not start, or is no worker.
+    pub fn greet(&mut self) -> Result<Hello, RunError> {
+        if let (Some(hello), Some(_)) = (&self.hello, &self.child) {
+            return Ok(hello.clone());
+        }
+        let child = self.start()?;
+        self.child = Some(child);
+        let nobody = || RunError::Harness("a worker that started said nothing".into());
+        self.hello.clone().ok_or_else(nobody)
+    }
+
+    /// What is run, for a reader.
+    fn name(&self) -> String {
+        self.program.path.display().to_string().escape_debug().to_string()
+    }
+
     /// Starts a child and hears who it is.
     fn start(&mut self) -> Result<Child, RunError> {
-        let name = || self.program.path.display().to_string().escape_debug().to_string();
-        let ours = |what: String| RunError::Harness(format!("the worker '{}': {what}", name()));
+        let name = self.name();
+        let ours = |what: String| RunError::Harness(format!("the worker '{name}': {what}"));
         let mut child = Child::start(&self.program).map_err(|e| ours(format!("it does not start: {e}")))?;
-        let hello = encode(Hello::ours(self.backend).message())?;
+        let hello = encode(Hello::ours(self.backend.unwrap_or("any")).message())?;
         let heard = child.ask(&[hello], protocol::MAX_SHORT_ANSWER, START);
         match heard.and_then(|bytes| Hello::decode(&bytes).map_err(Lost::Nonsense)) {
-            Ok(hello) if hello.backend == self.backend => {
+            Ok(hello) if self.backend.is_none_or(|backend| hello.backend == backend) => {
                 self.hello = Some(hello);
                 Ok(child)
             }
             Ok(hello) => {
-                let (is, should) = (hello.backend.escape_debug().to_string(), self.backend);
+                let (is, should) = (hello.backend.escape_debug().to_string(), self.backend.unwrap_or_default());
                 Err(ours(format!("it is the backend '{is}', expected '{should}'")))
             }
             Err(lost) => {
@@ -163,7 +190,8 @@ impl Worker {
 
     /// The worker failed, not its backend.
     fn at_fault(&self, detail: &str) -> RunError {
-        RunError::Harness(format!("the worker of {}: {}", self.backend, detail.escape_debug()))
+        let who = self.backend.map_or_else(|| self.name(), str::to_string);
+        RunError::Harness(format!("the worker of {who}: {}", detail.escape_debug()))
     }
 
     fn ask(&mut self, run: Run, inputs: &Inputs) -> Result<Reply, RunError> {

@@ -48,7 +48,7 @@ impl Pool {
             Some(backend) => backend,
             None => self.choice.open()?,
         };
-        let contract = self.choice.descriptor.contract;
+        let contract = self.choice.contract();
         let outcome = check_asking(scenario, Side { backend: &mut *backend, contract, run, depth }, ask);
         idle().push(backend);
         outcome

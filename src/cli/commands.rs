@@ -53,7 +53,7 @@ fn check_one(args: &Check) -> anyhow::Result<Status> {
     let choice = args.backend.choice()?;
     let start = Instant::now();
     let mut backend = choice.open()?;
-    let (contract, run) = (choice.descriptor.contract, choice.thorough(&scenario));
+    let (contract, run) = (choice.contract(), choice.thorough(&scenario));
     let outcome = check_asking(
         &scenario,
         Side { backend: &mut *backend, contract, run, depth: Depth::Whole },

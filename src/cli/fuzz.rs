@@ -137,7 +137,7 @@ impl Teller<'_> {
             cause: None,
             class: Vec::new(),
             found: Some(FoundBy {
-                backend: self.choice.descriptor.name.to_string(),
+                backend: self.choice.name().to_string(),
                 fault: self.choice.fault.map(|fault| fault.name.to_string()),
                 kernel: self.choice.custom.as_ref().map(|custom| custom.label().display().to_string()),
                 oracle: lead.kind.oracle().to_string(),

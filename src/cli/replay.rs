@@ -57,7 +57,7 @@ impl Opened {
     fn side(&mut self, run: Run) -> Side<'_> {
         Side {
             backend: &mut *self.backend,
-            contract: self.choice.descriptor.contract,
+            contract: self.choice.contract(),
             run,
             depth: Depth::Whole,
         }

@@ -41,9 +41,9 @@ pub enum Weights {
 /// What the backward does with P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probabilities {
-    /// It is never rounded.
+    /// It is never rounded; delta = sum_j P dP.
     Fp32,
-    /// dV = fl(P)^T dO; dS is computed from P itself.
+    /// dV = fl(P)^T dO; dS is computed from P itself, delta from O.
     Operand,
     /// fl(P) is all that is kept: dV, dS and delta = sum_j fl(P) dP come from it.
     Stored,

@@ -50,7 +50,7 @@ pub fn score(
         score.tried += 1;
         let side = Side {
             backend: &mut *backend,
-            contract: choice.descriptor.contract,
+            contract: choice.contract(),
             run: Run::PLAIN,
             depth: Depth::Whole,
         };

@@ -57,6 +57,6 @@ fn observe(
 ) -> Result<Option<Observed>, HarnessError> {
     Observed::new(
         scenario,
-        Side { backend, contract: choice.descriptor.contract, run: Run::PLAIN, depth: Depth::Whole },
+        Side { backend, contract: choice.contract(), run: Run::PLAIN, depth: Depth::Whole },
     )
 }

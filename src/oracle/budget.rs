@@ -16,7 +16,7 @@ mod additions;
 mod beside;
 
 pub use additions::{OF_DROPOUT, with_bias};
-pub use beside::Beside;
+pub use beside::{Beside, OwnDelta};
 
 use super::rounding::Grid;
 use crate::case::{Base, Data, Dout};

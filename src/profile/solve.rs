@@ -135,7 +135,10 @@ impl Solver<'_> {
                 p.iter_mut().for_each(|p| *p = self.grid.nearest(*p));
             }
             let of_row = i * e..(i + 1) * e;
-            let delta = if stored { dot(p, dp) } else { dot(&o[of_row.clone()], &unit.dout[head][of_row]) };
+            let delta = match recipe.p {
+                Probabilities::Operand => dot(&o[of_row.clone()], &unit.dout[head][of_row]),
+                Probabilities::Fp32 | Probabilities::Stored => dot(p, dp),
+            };
             for (((ds, &p), &dp), &s) in ds.iter_mut().zip(&*p).zip(dp).zip(s) {
                 let slope = if s.is_finite() { unit.slope(s) } else { 0.0 };
                 *ds = self.rounded_ds(p * (dp - delta) * slope);

@@ -232,7 +232,7 @@ pub fn disagreement(pair: &Pair, agreement: &Agreement, case: &str, [choice, oth
         at: Some(pair.at.to_string()),
         note: format!("{} of {} elements beyond both bounds", agreement.beyond, agreement.elements),
         explained: None,
-        sides: Some(Sides { against: other.descriptor.name, bounds: pair.bounds }),
+        sides: Some(Sides { against: other.name(), bounds: pair.bounds }),
     };
     line(what, case.to_string(), case.to_string(), choice, (None, false, None))
 }
@@ -249,7 +249,7 @@ fn line(
         case,
         minimal,
         what,
-        backend: choice.descriptor.name,
+        backend: choice.name(),
         fault: choice.fault.map(|fault| fault.name),
         kernel: choice.custom.as_ref().map(|custom| custom.label().display().to_string()),
         runs,
@@ -271,7 +271,7 @@ pub fn replayed(
     against: Option<(&Choice, &Against)>,
 ) -> String {
     let fields = against.map(|(other, against)| AgainstFields {
-        against: other.descriptor.name,
+        against: other.name(),
         against_failing: against.stats.failing,
         against_refused: against.stats.refusals(),
         compared: against.compared,
@@ -284,7 +284,7 @@ pub fn replayed(
 }
 
 fn refusals<'a>(stats: &'a Stats, choice: &'a Choice) -> impl Iterator<Item = Refusal<'a>> {
-    let backend = choice.descriptor.name;
+    let backend = choice.name();
     stats.refused.iter().map(move |(reason, &cases)| Refusal { backend, reason, cases })
 }
 
@@ -298,7 +298,7 @@ fn summary_line(
     let stats = &summary.stats;
     to_json(&SummaryLine {
         r#type: "summary",
-        backend: choice.descriptor.name,
+        backend: choice.name(),
         device: choice.device(),
         fault: choice.fault.map(|fault| fault.name),
         kernel: choice.custom.as_ref().map(|custom| custom.label().display().to_string()),

@@ -219,6 +219,15 @@ impl<'a> Parsed<'a> {
         ProtocolError::Unexpected { message: bounded(self.name()), expected }
     }
 
+    /// A text that need not be there.
+    pub(super) fn optional(&self, key: &'static str) -> Option<&str> {
+        self.metadata.get(key).map(String::as_str)
+    }
+
+    pub(super) fn has_tensor(&self, name: &str) -> bool {
+        self.tensors.names().contains(&name)
+    }
+
     pub(super) fn text(&self, key: &'static str) -> Result<&str, ProtocolError> {
         let missing = || ProtocolError::Missing { message: bounded(self.name()), key };
         self.metadata.get(key).map(String::as_str).ok_or_else(missing)

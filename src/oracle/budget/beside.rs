@@ -7,14 +7,15 @@
 //! c log2(e) K rounded       e_S  + u c|q||k| + eta sqrt(d)|q|        dQ + u c|dS||K| + eta |dS|_1
 //! dP rounded                e_dP + u|dP| + eta
 //! fl(P) in the place of P   e_dS + (u P + eta)|dP - D|
-//!    delta from fl(P) dP    e_D  + u sum P|dP| + eta + sum max(u|O|, eta)|dO|
+//! delta from P dP           e_D  + sum max(u|O|, eta)|dO| + (exp(e_S) - 1 + g(N)) sum P|dP| + g(e)|dO| max|v|
+//!    of fl(P) and fl(dP)    e_D  + u sum P|dP| + eta besides
 //! dK, dV of heads rounded   dK   + sum_h max(u|dK_h|, eta) + u times their own error
 //! ```
 //!
 //! A factor of `exp(e_S)` on P where P is the backend's own. Worst cases all: where a recipe rounds so much, most of what
 //! is allowed is that.
 
-use super::{DotError, ScoreError, Storage, exp_minus_one};
+use super::{DotError, ScoreError, Storage, accumulation, exp_minus_one};
 use crate::contract::{Probabilities, Recipe};
 
 /// What a recipe rounds beside the operands of the products, in a storage dtype.
@@ -33,7 +34,7 @@ impl Beside {
 
     /// Is it nothing?
     pub fn is_nothing(&self) -> bool {
-        self.recipe.is_operands_only()
+        self.recipe.rounds_operands()
     }
 
     /// The errors of logits of `d` columns, where `q` is `|q|`.
@@ -60,23 +61,22 @@ impl Beside {
 
     /// Does delta come from P and dP, rather than from O and dO?
     pub fn has_delta_of_its_own(&self) -> bool {
-        self.recipe.p == Probabilities::Stored
+        self.recipe.p != Probabilities::Operand
     }
 
-    /// The error of such a delta against `rowsum(dO * O)`: `p_dp` is `sum P|dP|` of P off by errors of logits up to
-    /// `score`, `o_dout` is `sum |O||dO|` and `dout` is `sum |dO|`.
-    pub fn in_delta(&self, score: f64, p_dp: f64, (o_dout, dout): (f64, f64)) -> f64 {
-        if !self.has_delta_of_its_own() {
-            return 0.0;
-        }
-        let of_backend = (1.0 + exp_minus_one(score)) * (1.0 + self.u);
-        of_backend * self.u * p_dp + self.eta + self.u * o_dout + self.eta * dout
+    /// The error of such a delta against `rowsum(dO * O)`.
+    pub fn in_delta(&self, row: &OwnDelta) -> f64 {
+        let e = exp_minus_one(row.score);
+        let of_o = self.u * row.o_dout + self.eta * row.dout;
+        let in_fp32 = (e + accumulation(row.keys)) * row.p_dp + accumulation(row.d_v) * row.dp;
+        let of_dp = if self.recipe.dp { (1.0 + e) * (1.0 + self.u) * self.u * row.p_dp + self.eta } else { 0.0 };
+        of_o + in_fp32 + of_dp
     }
 
     /// The error of dS where P, off by the factor `1 + e_p`, is rounded before, and `difference` is off too.
     #[inline(always)]
     pub fn in_d_score(&self, p: f64, e_p: f64, difference: f64, e_difference: f64) -> f64 {
-        if !self.has_delta_of_its_own() {
+        if self.recipe.p != Probabilities::Stored {
             return 0.0;
         }
         (self.u * (1.0 + e_p) * p + self.eta) * (difference.abs() + e_difference)
@@ -102,4 +102,23 @@ impl Beside {
     pub fn in_head(&self, y: f64, terms: f64) -> f64 {
         self.u * (y.abs() + (1.0 + 1.0) * self.u * terms) + self.eta
     }
+}
+
+/// A row whose delta is a sum over its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnDelta {
+    /// Keys that it sees.
+    pub keys: usize,
+    /// d_v.
+    pub d_v: usize,
+    /// The largest error of a logit.
+    pub score: f64,
+    /// `sum P|dP|`.
+    pub p_dp: f64,
+    /// `|dO| max|v|`, which no dP exceeds.
+    pub dp: f64,
+    /// `sum |O||dO|`.
+    pub o_dout: f64,
+    /// `sum |dO|`.
+    pub dout: f64,
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::Depth;
-use super::super::budget::{self, Beside, ScoreError, Storage};
+use super::super::budget::{self, Beside, OwnDelta, ScoreError, Storage};
 use super::super::laws::LawSums;
 use super::super::products::{Along, Applied, Bounded, Loose, Place, Product, Right, Shape, loops, unit_of};
 use super::super::rounding::Grid;
@@ -392,7 +392,7 @@ impl<'a> Walk<'a> {
         (o, lse): (&[f64], Vec<f64>),
         exact: &[f64],
     ) -> Forward {
-        let (e, width) = (self.unit.e, block.keys.len());
+        let e = self.unit.e;
         let dout = &queries.dout.value[block.rows.start * e..block.rows.end * e];
         let sizes = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(a, b)| (a * b).abs()).sum::<f64>();
         let (mut delta, mut e_delta) = (Vec::new(), Vec::new());
@@ -401,20 +401,42 @@ impl<'a> Walk<'a> {
             delta.push(dot(o, dout));
             e_delta.push(budget::delta(e, of_o));
             if self.beside.has_delta_of_its_own() {
-                let keys = shared.seen[r].start..shared.seen[r].end;
-                let at = r * width + keys.start..r * width + keys.end;
-                let q_norm = queries.q.norms[block.rows.start + r];
-                let score = self.score_error(shared, r, lse[r], q_norm);
-                let k_norms = &self.k.norms[block.keys.start..][keys];
-                let q_norm = self.unit.scale.abs() * q_norm;
-                let largest =
-                    self.score_errors(score, q_norm, k_norms, &shared.s[at.clone()], &mut Vec::new());
-                let p_dp = (exact[r] - lse[r]).exp() * sizes(&shared.p[at.clone()], &shared.dp[at]);
-                let norm = dout.iter().map(|x| x.abs()).sum();
-                e_delta[r] += self.beside.in_delta(largest, p_dp, (of_o, norm));
+                let of_row = self.own_delta(shared, queries, block, (r, lse[r], exact[r]));
+                let dout = dout.iter().map(|x| x.abs()).sum();
+                e_delta[r] += self.beside.in_delta(&OwnDelta { o_dout: of_o, dout, ..of_row });
             }
         }
         Forward { e_lse: vec![0.0; lse.len()], lse, delta, e_delta }
+    }
+
+    /// What a delta that is a sum over the keys of row `r` is off by comes from, but for O; P is that at `l`.
+    fn own_delta(
+        &self,
+        shared: &Shared,
+        queries: &Queries,
+        block: &Block,
+        (r, l, exact): (usize, f64, f64),
+    ) -> OwnDelta {
+        let width = block.keys.len();
+        let keys = shared.seen[r].clone();
+        let at = r * width + keys.start..r * width + keys.end;
+        let i = block.rows.start + r;
+        let score = self.score_error(shared, r, l, queries.q.norms[i]);
+        let norms = block.keys.start + keys.start..block.keys.start + keys.end;
+        let q_norm = self.unit.scale.abs() * queries.q.norms[i];
+        let s = &shared.s[at.clone()];
+        let score = self.score_errors(score, q_norm, &self.k.norms[norms.clone()], s, &mut Vec::new());
+        let sizes = shared.p[at.clone()].iter().zip(&shared.dp[at]).map(|(p, dp)| (p * dp).abs());
+        let largest = self.v.norms[norms].iter().copied().fold(0.0, f64::max);
+        OwnDelta {
+            keys: keys.len(),
+            d_v: self.unit.e,
+            score,
+            p_dp: (exact - l).exp() * sizes.sum::<f64>(),
+            dp: queries.dout.norms[i] * largest,
+            o_dout: 0.0,
+            dout: 0.0,
+        }
     }
 
     /// Works out a row's P and dS; what may overflow leaves its row and keys open.
