@@ -7,13 +7,15 @@
 //! c log2(e) K rounded       e_S  + u c|q||k| + eta sqrt(d)|q|        dQ + u c|dS||K| + eta |dS|_1
 //! dP rounded                e_dP + u|dP| + eta
 //! fl(P) in the place of P   e_dS + (u P + eta)|dP - D|
-//! delta from P dP           e_D  + sum max(u|O|, eta)|dO| + (exp(e_S) - 1 + g(N)) sum P|dP| + g(e)|dO| max|v|
+//! delta from P dP           e_D  + sum max(u|O|, eta)|dO| + g(N)(sum P|dP| + |dO| max|v|) + g(e)|dO| max|v|
 //!    of fl(P) and fl(dP)    e_D  + u sum P|dP| + eta besides
 //! dK, dV of heads rounded   dK   + sum_h max(u|dK_h|, eta) + u times their own error
 //! ```
 //!
-//! A factor of `exp(e_S)` on P where P is the backend's own. Worst cases all: where a recipe rounds so much, most of what
-//! is allowed is that.
+//! A factor of `exp(e_S)` on P where P is the backend's own. A delta of its own comes from the P that the forward
+//! multiplied with V: it is kept, not computed again, so that errors of P are in O and in delta alike and the two differ by
+//! O's rounding and by accumulation only. Worst cases all: where a recipe rounds so much, most of what is allowed is
+//! that.
 
 use super::{DotError, ScoreError, Storage, accumulation, exp_minus_one};
 use crate::contract::{Probabilities, Recipe};
@@ -68,7 +70,8 @@ impl Beside {
     pub fn in_delta(&self, row: &OwnDelta) -> f64 {
         let e = exp_minus_one(row.score);
         let of_o = self.u * row.o_dout + self.eta * row.dout;
-        let in_fp32 = (e + accumulation(row.keys)) * row.p_dp + accumulation(row.d_v) * row.dp;
+        let of_keys = accumulation(row.keys) * ((1.0 + e) * row.p_dp + row.dp);
+        let in_fp32 = of_keys + accumulation(row.d_v) * row.dp;
         let of_dp = if self.recipe.dp { (1.0 + e) * (1.0 + self.u) * self.u * row.p_dp + self.eta } else { 0.0 };
         of_o + in_fp32 + of_dp
     }
