@@ -24,11 +24,13 @@ mod sight;
 pub mod solve;
 mod statistics;
 pub mod told;
+pub mod witness;
 
 use fit::{Fit, Half};
 use hypotheses::{HYPOTHESES, Hypothesis, Variant};
 pub use observed::Observed;
 pub use told::{Told, tell};
+pub use witness::{Heard, Witnesses};
 
 /// What is the matter.
 #[derive(Debug)]
@@ -49,6 +51,8 @@ pub struct Named {
     pub half: Half,
     /// The share of the error that it explains, at least.
     pub share: f64,
+    /// What variations of the case say of it.
+    pub heard: Heard,
 }
 
 impl Diagnosis {
@@ -58,36 +62,59 @@ impl Diagnosis {
     }
 }
 
-/// Diagnoses scenarios that fail in one way: a hypothesis must explain all of them.
-pub fn diagnose(failing: &[&Observed]) -> Diagnosis {
+/// Diagnoses scenarios that fail in one way: a hypothesis must explain all of them, and more of the
+/// witnesses than not.
+pub fn diagnose(failing: &[&Observed], witnesses: &Witnesses) -> Diagnosis {
     let mut scenarios: Vec<&Observed> = failing.to_vec();
     // What a small case rules out is not asked of a large one.
     scenarios.sort_by_key(|observed| observed.elements());
     let wrong = scenarios.iter().all(|observed| observed.is_wrong(true) || observed.is_wrong(false));
+    let name = |hypothesis| name(hypothesis, &scenarios, witnesses);
     let mut named: Vec<Named> = match wrong && !scenarios.is_empty() {
-        true => HYPOTHESES.par_iter().filter_map(|hypothesis| name(hypothesis, &scenarios)).collect(),
+        true => HYPOTHESES.par_iter().filter_map(name).collect(),
         false => Vec::new(),
     };
-    let step = |named: &Named| std::cmp::Reverse((named.share / budget::SHARE_STEP).round() as i64);
-    named.sort_by_key(step);
+    named.sort_by_key(|named| (named.heard.rank(), std::cmp::Reverse(step(named.share))));
     let pattern = scenarios.last().map_or(Vec::new(), |observed| pattern::describe(observed));
     Diagnosis { named, pattern }
 }
 
-/// The first of a hypothesis' variants that explains most of all scenarios.
-fn name(hypothesis: &'static Hypothesis, scenarios: &[&Observed]) -> Option<Named> {
+/// Shares that differ by less than a step are alike.
+fn step(share: f64) -> i64 {
+    (share / budget::SHARE_STEP).round() as i64
+}
+
+/// The first of a hypothesis' variants that explains most of all scenarios and of the witnesses.
+fn name(hypothesis: &'static Hypothesis, scenarios: &[&Observed], witnesses: &Witnesses) -> Option<Named> {
     let variants = (hypothesis.variants)();
-    let fits = variants.into_par_iter().filter_map(|variant| {
+    let named = variants.into_par_iter().filter_map(|variant| {
         let fits: Option<Vec<Fit>> = scenarios.iter().map(|observed| fit::fit(&variant, observed)).collect();
-        Some((detail(&variant, &fits.as_ref()?[..])?, fits?))
+        let fits = fits.filter(|fits| fits.iter().any(|fit| fit.speaks))?;
+        let detail = detail(&variant, &fits)?;
+        let half = fits.iter().map(|fit| fit.half).reduce(|a, b| if a == b { a } else { Half::Both })?;
+        let share = fits.iter().map(|fit| fit.share).fold(1.0, f64::min);
+        let heard = hear(&variant, half, &fits, witnesses);
+        (!heard.is_refuted()).then_some(Named { hypothesis, detail, half, share, heard })
     });
-    let fits = fits.filter(|(_, fits): &(String, Vec<Fit>)| fits.iter().any(|fit| fit.speaks));
-    let fits: Vec<(String, Vec<Fit>)> = fits.collect();
-    let share = |fits: &[Fit]| fits.iter().map(|fit| fit.share).fold(1.0, f64::min);
-    let step = |fits: &[Fit]| (share(fits) / budget::SHARE_STEP).round() as i64;
-    let (detail, fits) = fits.into_iter().reduce(|a, b| if step(&b.1) > step(&a.1) { b } else { a })?;
-    let half = fits.iter().map(|fit| fit.half).reduce(|a, b| if a == b { a } else { Half::Both })?;
-    Some(Named { hypothesis, detail, half, share: share(&fits) })
+    let named: Vec<Named> = named.collect();
+    let better = |a: &Named, b: &Named| (b.heard.rank(), -step(b.share)) < (a.heard.rank(), -step(a.share));
+    named.into_iter().reduce(|a, b| if better(&a, &b) { b } else { a })
+}
+
+/// What the witnesses say of a variant that has these fits.
+fn hear(variant: &Variant, half: Half, fits: &[Fit], witnesses: &Witnesses) -> Heard {
+    let mut heard = Heard::default();
+    for witness in &witnesses.failing {
+        match fit::fit(variant, witness) {
+            // Where a factor was fitted, this one must be the same.
+            Some(fit) if detail(variant, &[fits, &[fit.clone()]].concat()).is_none() => heard.unexplained += 1,
+            Some(fit) => heard.explained += usize::from(fit.speaks),
+            None => heard.unexplained += 1,
+        }
+    }
+    let contradicts = |passing: &&Observed| fit::is_contradicted(variant, half, passing);
+    heard.contradicted = witnesses.passing.iter().filter(contradicts).count();
+    heard
 }
 
 /// What sets a variant apart; `None` where the scenarios ask different factors of it.
@@ -114,7 +141,12 @@ impl fmt::Display for Named {
         if !self.detail.is_empty() {
             write!(f, " ({})", self.detail)?;
         }
-        write!(f, "; {:.1} % of the error explained", 100.0 * self.share)
+        write!(f, "; {:.1} % of the error explained", 100.0 * self.share)?;
+        let Heard { explained, unexplained, .. } = self.heard;
+        match explained + unexplained {
+            0 => Ok(()),
+            failing => write!(f, ", and {explained} of {failing} variations that fail"),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use thd_fuzz::catalogue::{HYPOTHESIS_OF, WITHOUT_FAULT, hypothesis_of, planted};
 use thd_fuzz::check::Side;
 use thd_fuzz::diagnose::hypotheses::HYPOTHESES;
 use thd_fuzz::diagnose::score::score;
-use thd_fuzz::diagnose::{Diagnosis, Observed, diagnose, tell};
+use thd_fuzz::diagnose::{Diagnosis, Observed, Witnesses, diagnose, tell};
 use thd_fuzz::oracle::Depth;
 
 /// Failing cases of each fault in the quick score, and cases that are tried for them.
@@ -32,7 +32,7 @@ fn of_model(fault: &str) -> Choice {
 fn diagnosed(fault: &str, texts: &[&str]) -> Diagnosis {
     let failing: Vec<Observed> =
         texts.iter().map(|text| observed(&of_model(fault), text).expect("it fails")).collect();
-    diagnose(&failing.iter().collect::<Vec<_>>())
+    diagnose(&failing.iter().collect::<Vec<_>>(), &Witnesses::default())
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn what_is_no_hypothesis_is_described() {
 fn a_right_backend_gives_nothing_to_diagnose() {
     let right = Choice::find(Some("model"), None).expect("the model");
     assert!(observed(&right, "[128,96] h8 d128 causal do=ones").is_none());
-    assert!(diagnose(&[]).named.is_empty());
+    assert!(diagnose(&[], &Witnesses::default()).named.is_empty());
 }
 
 #[test]

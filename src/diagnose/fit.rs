@@ -124,6 +124,20 @@ pub fn fit(variant: &Variant, observed: &Observed) -> Option<Fit> {
     fit_as_it_is(&Variant { bend, ..variant.clone() }, observed)
 }
 
+/// Would the fault, in this half, show in a scenario that passes? A factor says nothing of where it applies.
+pub fn is_contradicted(variant: &Variant, half: Half, passing: &Observed) -> bool {
+    if variant.after == Some(After::Factor) {
+        return false;
+    }
+    let forward = |tally: Tally| {
+        let bend = variant.bend.after(&passing.calls[0].inputs.case);
+        passing.calls.iter().try_fold(tally, |tally, call| each_unit(call, &bend, tally, Bent::forward))
+    };
+    let tally = Tally::default();
+    let shows_forward = half != Half::Backward && !passing.calls.is_empty() && forward(tally).is_none();
+    shows_forward || (half != Half::Forward && backward(variant, passing, tally).is_none())
+}
+
 fn fit_as_it_is(variant: &Variant, observed: &Observed) -> Option<Fit> {
     if variant.after == Some(After::Factor) {
         return fit_factor(observed);

@@ -1,4 +1,4 @@
-//! What a failing scenario showed: every live element beside what it should be.
+//! What a scenario showed: every live element beside what it should be.
 
 use crate::case::Scenario;
 use crate::check::{HarnessError, Outcome, Side, observe};
@@ -53,12 +53,12 @@ pub struct Call {
     pub units: Vec<(usize, usize)>,
 }
 
-/// A scenario that fails.
+/// A scenario that was run.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// Its calls that were answered.
     pub calls: Vec<Call>,
-    /// What the oracles hold against them.
+    /// What the oracles hold against them; empty where it passes.
     pub findings: Vec<Finding>,
 }
 
@@ -68,14 +68,21 @@ impl Observed {
     /// # Errors
     /// As [`check`](mod@crate::check).
     pub fn new(scenario: &Scenario, side: Side) -> Result<Option<Observed>, HarnessError> {
+        Ok(Observed::any(scenario, side)?.filter(|observed| !observed.findings.is_empty()))
+    }
+
+    /// Runs a scenario, which may pass; `None` where the backend refuses it.
+    ///
+    /// # Errors
+    /// As [`check`](mod@crate::check).
+    pub fn any(scenario: &Scenario, side: Side) -> Result<Option<Observed>, HarnessError> {
         let mut calls = Vec::new();
         let show =
             |inputs: &Inputs, outputs: &Outputs, truth: &Truth| calls.push(Call::new(inputs, outputs, truth));
-        let findings = match observe(scenario, side, show)? {
-            Outcome::Judged(report) => report.findings,
-            Outcome::Refused(_) => Vec::new(),
-        };
-        Ok((!findings.is_empty()).then_some(Observed { calls, findings }))
+        match observe(scenario, side, show)? {
+            Outcome::Judged(report) => Ok(Some(Observed { calls, findings: report.findings })),
+            Outcome::Refused(_) => Ok(None),
+        }
     }
 
     /// Is any element of O or LSE wrong, or any of the gradients, as `forward` says?

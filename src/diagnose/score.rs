@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Observed, diagnose};
+use super::{Observed, Witnesses, diagnose};
 use crate::backend::{Choice, Run};
+use crate::case::Scenario;
 use crate::check::{HarnessError, Side};
 use crate::generate::{self, Budget, Softmax};
 use crate::oracle::Depth;
@@ -32,7 +33,7 @@ impl Score {
     }
 }
 
-/// Diagnoses `wanted` random cases that fail on `choice`, each by itself, of `tries` at most; fewer once
+/// Diagnoses `wanted` random cases that fail on `choice`, each with variations of it, of `tries` at most; fewer once
 /// `stop` is set.
 ///
 /// # Errors
@@ -48,14 +49,14 @@ pub fn score(
     while score.failing < wanted && score.tried < tries && !stop.load(Ordering::Relaxed) {
         let scenario = generate::nth(seed, score.tried, &BUDGET);
         score.tried += 1;
-        let side = Side {
-            backend: &mut *backend,
-            contract: choice.contract(),
-            run: Run::PLAIN,
-            depth: Depth::Whole,
+        let mut observe = |scenario: &Scenario| {
+            let (contract, run, depth) = (choice.contract(), Run::PLAIN, Depth::Whole);
+            Observed::any(scenario, Side { backend: &mut *backend, contract, run, depth })
         };
-        let Some(observed) = Observed::new(&scenario, side)? else { continue };
-        let name = diagnose(&[&observed]).name();
+        let Some(observed) = observe(&scenario)?.filter(|observed| !observed.findings.is_empty()) else {
+            continue;
+        };
+        let name = diagnose(&[&observed], &Witnesses::around(&scenario, observe)?).name();
         score.failing += 1;
         *score.names.entry(name).or_default() += 1;
         score.examples.entry(name).or_insert_with(|| scenario.to_string());

@@ -1,7 +1,7 @@
 //! A finding diagnosed and explained: what a report says of it beyond the finding itself.
 
 use super::explain::{Explanation, explain};
-use super::{Diagnosis, Observed, diagnose};
+use super::{Diagnosis, Observed, Witnesses, diagnose};
 use crate::backend::{Backend, Choice, Run};
 use crate::case::{Case, Scenario};
 use crate::check::{HarnessError, Side};
@@ -40,7 +40,8 @@ pub fn tell(choice: &Choice, original: &Scenario, minimal: &Scenario) -> Result<
         true => observe(original)?.filter(|observed| same(observed)),
         false => None,
     };
-    let diagnosis = diagnose(&[Some(&small), large.as_ref()].into_iter().flatten().collect::<Vec<_>>());
+    let failing: Vec<&Observed> = [Some(&small), large.as_ref()].into_iter().flatten().collect();
+    let diagnosis = diagnose(&failing, &Witnesses::around(minimal, &mut observe)?);
     // A neighbour that is beyond what the reference takes on says nothing.
     let explanation = explain(minimal, |neighbour| match observe(neighbour) {
         Ok(Some(observed)) => Some(same(&observed)),
@@ -55,7 +56,7 @@ fn observe(
     backend: &mut dyn Backend,
     scenario: &Scenario,
 ) -> Result<Option<Observed>, HarnessError> {
-    Observed::new(
+    Observed::any(
         scenario,
         Side { backend, contract: choice.contract(), run: Run::PLAIN, depth: Depth::Whole },
     )
