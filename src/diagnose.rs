@@ -87,13 +87,13 @@ fn step(share: f64) -> i64 {
 /// The first of a hypothesis' variants that explains most of all scenarios and of the witnesses.
 fn name(hypothesis: &'static Hypothesis, scenarios: &[&Observed], witnesses: &Witnesses) -> Option<Named> {
     let variants = (hypothesis.variants)();
-    let named = variants.into_par_iter().filter_map(|variant| {
-        let fits: Option<Vec<Fit>> = scenarios.iter().map(|observed| fit::fit(&variant, observed)).collect();
+    let named = variants.par_iter().filter_map(|variant| {
+        let fits: Option<Vec<Fit>> = scenarios.iter().map(|observed| fit::fit(variant, observed)).collect();
         let fits = fits.filter(|fits| fits.iter().any(|fit| fit.speaks))?;
-        let detail = detail(&variant, &fits)?;
+        let detail = detail(variant, &fits)?;
         let half = fits.iter().map(|fit| fit.half).reduce(|a, b| if a == b { a } else { Half::Both })?;
         let share = fits.iter().map(|fit| fit.share).fold(1.0, f64::min);
-        let heard = hear(&variant, half, &fits, witnesses);
+        let heard = hear(variant, &variants, (half, &fits), witnesses);
         (!heard.is_refuted()).then_some(Named { hypothesis, detail, half, share, heard })
     });
     let named: Vec<Named> = named.collect();
@@ -101,13 +101,16 @@ fn name(hypothesis: &'static Hypothesis, scenarios: &[&Observed], witnesses: &Wi
     named.into_iter().reduce(|a, b| if better(&a, &b) { b } else { a })
 }
 
-/// What the witnesses say of a variant that has these fits.
-fn hear(variant: &Variant, half: Half, fits: &[Fit], witnesses: &Witnesses) -> Heard {
+/// What the witnesses say of a variant that has these fits. Another variant of the hypothesis may explain a
+/// failing one: a kernel's tiles depend on the head dims.
+fn hear(variant: &Variant, all: &[Variant], (half, fits): (Half, &[Fit]), witnesses: &Witnesses) -> Heard {
     let mut heard = Heard::default();
     for witness in &witnesses.failing {
-        match fit::fit(variant, witness) {
-            // Where a factor was fitted, this one must be the same.
-            Some(fit) if detail(variant, &[fits, &[fit.clone()]].concat()).is_none() => heard.unexplained += 1,
+        let fit = fit::fit(variant, witness);
+        // Where a factor was fitted, this one must be the same.
+        let same = |fit: &Fit| detail(variant, &[fits, std::slice::from_ref(fit)].concat()).is_some();
+        let others = || all.iter().find_map(|other| fit::fit(other, witness));
+        match fit.filter(same).or_else(|| fits[0].factor.map_or_else(others, |_| None)) {
             Some(fit) => heard.explained += usize::from(fit.speaks),
             None => heard.unexplained += 1,
         }

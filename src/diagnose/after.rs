@@ -23,6 +23,9 @@ pub enum After {
         /// What is there instead.
         left: Left,
     },
+    /// Rows are stored as wide as those of the other operand, over what follows: which of two that store in one
+    /// place is the last depends on the order of blocks.
+    Spill(Gradients),
     /// They are added to what the calls before left.
     Stale(Gradients),
     /// They are multiplied by a number, which is fitted.
@@ -91,6 +94,9 @@ impl After {
                     lose(guess, columns, &lost, left);
                 }
             }
+            After::Spill(of) => {
+                guesses.iter_mut().filter(|guess| of.has(guess.output)).for_each(|guess| spill(call, guess));
+            }
             After::Stale(of) => {
                 let stale = [Output::Dq, Output::Dk, Output::Dv].into_iter().filter(|&output| of.has(output));
                 stale.for_each(|output| add_stale(calls, at, output, guesses));
@@ -108,6 +114,28 @@ fn lose(guess: &mut Guess, columns: usize, lost: &Range<usize>, left: Left) {
     for at in (0..guess.value.len()).filter(|at| lost.contains(&(at % columns))) {
         (guess.value[at], guess.tau[at]) = (value, tau);
     }
+}
+
+/// Zeros, which fill a tile's columns, where the row of a head before reaches and zeros were seen.
+fn spill(call: &Call, guess: &mut Guess) {
+    let Some(seen) = call.plane(guess.output, guess.sequence, guess.head) else { return };
+    let width = call.inputs.case.dims.qk.max(call.inputs.case.dims.v) as usize;
+    let behind_a_row = is_behind_a_row(call, guess);
+    for at in (0..guess.value.len()).filter(|&at| seen.got[at] == 0.0) {
+        let (row, column) = (at / seen.columns, at % seen.columns);
+        let reached = width > column + seen.columns;
+        if reached && (guess.head > 0 || row > 0 || behind_a_row) {
+            (guess.value[at], guess.tau[at]) = (0.0, 0.0);
+        }
+    }
+}
+
+/// Is there a live row right before the first of this sequence?
+fn is_behind_a_row(call: &Call, guess: &Guess) -> bool {
+    let spans =
+        if guess.output == Output::Dq { &call.inputs.q_spans } else { &call.inputs.kv_spans };
+    let first = spans[guess.sequence].row;
+    spans.iter().any(|span| span.len > 0 && span.row + span.len == first)
 }
 
 /// Every sequence's gradient stored at the prefix sum of lengths; a row that no sequence writes is

@@ -207,7 +207,8 @@ fn fit_factor(observed: &Observed) -> Option<Fit> {
         all.filter(|(_, tau)| tau.is_finite()).map(|((got, want), _)| pair(*got, *want)).sum()
     };
     let factor = sums(|got, want| got * want) / sums(|_, want| want * want);
-    if !factor.is_finite() || wrong().map(|(_, seen)| seen.wrong).sum::<usize>() < budget::LEAST_FITTED {
+    // Nothing but zeros is not a factor: something was left out.
+    if !factor.is_finite() || factor == 0.0 || wrong().map(|(_, seen)| seen.wrong).sum::<usize>() < budget::LEAST_FITTED {
         return None;
     }
     let tally = wrong().try_fold(Tally::default(), |tally, (call, seen)| {

@@ -255,6 +255,15 @@ fn columns() -> Vec<Variant> {
     variants
 }
 
+/// Rows as wide as those of the other operand, over the heads and rows that follow.
+fn spills() -> Vec<Variant> {
+    let of = |of: Gradients| {
+        let detail = format!("{} stored as wide as the other operand, over what follows", of.names());
+        after(detail, After::Spill(of))
+    };
+    [Gradients::DV, Gradients::DK, Gradients::DQ].map(of).into()
+}
+
 /// Every hypothesis, the simplest first.
 pub static HYPOTHESES: &[Hypothesis] = &[
     Hypothesis {
@@ -556,7 +565,7 @@ pub static HYPOTHESES: &[Hypothesis] = &[
         name: "columns-lost",
         class: "HEAD-DIM",
         says: "some columns of a gradient are lost",
-        variants: columns,
+        variants: || [columns(), spills()].concat(),
     },
     Hypothesis {
         name: "workspace-stale",
