@@ -74,7 +74,7 @@ pub fn diagnose(failing: &[&Observed], witnesses: &Witnesses) -> Diagnosis {
         true => HYPOTHESES.par_iter().filter_map(name).collect(),
         false => Vec::new(),
     };
-    named.sort_by_key(|named| (named.heard.rank(), std::cmp::Reverse(step(named.share))));
+    named.sort_by_key(|named| (named.heard.against(), std::cmp::Reverse(step(named.share))));
     let pattern = scenarios.last().map_or(Vec::new(), |observed| pattern::describe(observed));
     Diagnosis { named, pattern }
 }
@@ -94,10 +94,13 @@ fn name(hypothesis: &'static Hypothesis, scenarios: &[&Observed], witnesses: &Wi
         let half = fits.iter().map(|fit| fit.half).reduce(|a, b| if a == b { a } else { Half::Both })?;
         let share = fits.iter().map(|fit| fit.share).fold(1.0, f64::min);
         let heard = hear(variant, &variants, (half, &fits), witnesses);
-        (!heard.is_refuted()).then_some(Named { hypothesis, detail, half, share, heard })
+        // A factor is fitted, and so explains more by chance: it must be the same in all.
+        let varies = fits[0].factor.is_some() && heard.unexplained > 0;
+        (!heard.is_refuted() && !varies).then_some(Named { hypothesis, detail, half, share, heard })
     });
     let named: Vec<Named> = named.collect();
-    let better = |a: &Named, b: &Named| (b.heard.rank(), -step(b.share)) < (a.heard.rank(), -step(a.share));
+    let better =
+        |a: &Named, b: &Named| (b.heard.against(), -step(b.share)) < (a.heard.against(), -step(a.share));
     named.into_iter().reduce(|a, b| if better(&a, &b) { b } else { a })
 }
 

@@ -58,7 +58,9 @@ impl Choice {
     /// # Errors
     /// A name that is in no table, or a program that is no worker.
     pub fn named(backend: Option<&str>, fault: Option<&str>) -> Result<Choice, ChoiceError> {
-        let Some((row, what)) = backend.and_then(Foreign::row_of) else { return Ok(Choice::find(backend, fault)?) };
+        let Some((row, what)) = backend.and_then(Foreign::row_of) else {
+            return Ok(Choice::find(backend, fault)?);
+        };
         if let Some(name) = fault {
             return Err(UnknownName::new("fault", name, std::iter::empty()).into());
         }

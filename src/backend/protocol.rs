@@ -43,9 +43,9 @@ mod message;
 mod plan;
 mod promises;
 
+pub use message::{Message, ProtocolError, read_frame, write_frame};
 pub use plan::Plan;
 pub use promises::LEAST;
-pub use message::{Message, ProtocolError, read_frame, write_frame};
 
 /// Version of the protocol that this program speaks.
 pub const VERSION: u32 = 1;

@@ -178,7 +178,8 @@ impl Worker {
                 Ok(child)
             }
             Ok(hello) => {
-                let (is, should) = (hello.backend.escape_debug().to_string(), self.backend.unwrap_or_default());
+                let (is, should) =
+                    (hello.backend.escape_debug().to_string(), self.backend.unwrap_or_default());
                 Err(ours(format!("it is the backend '{is}', expected '{should}'")))
             }
             Err(lost) => {

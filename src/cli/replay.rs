@@ -55,12 +55,7 @@ impl Opened {
     }
 
     fn side(&mut self, run: Run) -> Side<'_> {
-        Side {
-            backend: &mut *self.backend,
-            contract: self.choice.contract(),
-            run,
-            depth: Depth::Whole,
-        }
+        Side { backend: &mut *self.backend, contract: self.choice.contract(), run, depth: Depth::Whole }
     }
 }
 

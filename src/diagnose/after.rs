@@ -132,8 +132,7 @@ fn spill(call: &Call, guess: &mut Guess) {
 
 /// Is there a live row right before the first of this sequence?
 fn is_behind_a_row(call: &Call, guess: &Guess) -> bool {
-    let spans =
-        if guess.output == Output::Dq { &call.inputs.q_spans } else { &call.inputs.kv_spans };
+    let spans = if guess.output == Output::Dq { &call.inputs.q_spans } else { &call.inputs.kv_spans };
     let first = spans[guess.sequence].row;
     spans.iter().any(|span| span.len > 0 && span.row + span.len == first)
 }

@@ -208,7 +208,10 @@ fn fit_factor(observed: &Observed) -> Option<Fit> {
     };
     let factor = sums(|got, want| got * want) / sums(|_, want| want * want);
     // Nothing but zeros is not a factor: something was left out.
-    if !factor.is_finite() || factor == 0.0 || wrong().map(|(_, seen)| seen.wrong).sum::<usize>() < budget::LEAST_FITTED {
+    if !factor.is_finite()
+        || factor == 0.0
+        || wrong().map(|(_, seen)| seen.wrong).sum::<usize>() < budget::LEAST_FITTED
+    {
         return None;
     }
     let tally = wrong().try_fold(Tally::default(), |tally, (call, seen)| {

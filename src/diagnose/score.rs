@@ -16,7 +16,7 @@ pub const BUDGET: Budget = Budget { max_tokens: 256, max_work: 1_000_000, softma
 /// The names that failing cases got.
 #[derive(Clone, Debug, Default)]
 pub struct Score {
-    /// Cases that failed and were diagnosed.
+    /// Cases with elements that are wrong, which were diagnosed.
     pub failing: u64,
     /// Cases that were run.
     pub tried: u64,
@@ -53,9 +53,9 @@ pub fn score(
             let (contract, run, depth) = (choice.contract(), Run::PLAIN, Depth::Whole);
             Observed::any(scenario, Side { backend: &mut *backend, contract, run, depth })
         };
-        let Some(observed) = observe(&scenario)?.filter(|observed| !observed.findings.is_empty()) else {
-            continue;
-        };
+        // Where all live elements are right, as after a write beyond the end, there is nothing to name.
+        let wrong = |observed: &Observed| observed.is_wrong(true) || observed.is_wrong(false);
+        let Some(observed) = observe(&scenario)?.filter(wrong) else { continue };
         let name = diagnose(&[&observed], &Witnesses::around(&scenario, observe)?).name();
         score.failing += 1;
         *score.names.entry(name).or_default() += 1;

@@ -10,9 +10,9 @@ use crate::check::HarnessError;
 use crate::mutate::{self, Limits};
 
 /// Variations that are run at most: each costs a run of the backend and one of the reference.
-const MOST_RUNS: u64 = 24;
+const MOST_RUNS: u64 = 48;
 /// Failing and passing ones that are kept; each is put to every hypothesis that is left.
-const WANTED: [usize; 2] = [6, 6];
+const WANTED: [usize; 2] = [8, 12];
 /// Changes from the case to a variation, in turn: near ones differ in little, far ones in much.
 const CHANGES: [u64; 3] = [1, 2, 4];
 /// Work of a variation, unless the case itself is beyond it.
@@ -47,8 +47,7 @@ impl Witnesses {
             }
             let changes = CHANGES[run as usize % CHANGES.len()];
             let seeds = (0..changes).map(|step| run * MOST_RUNS + step);
-            let varied =
-                seeds.fold(scenario.clone(), |varied, seed| mutate::mutate(&varied, seed, &limits));
+            let varied = seeds.fold(scenario.clone(), |varied, seed| mutate::mutate(&varied, seed, &limits));
             match observe(&varied) {
                 Ok(Some(observed)) => witnesses.take(observed),
                 Ok(None) | Err(HarnessError::TooMuchWork { .. } | HarnessError::TooMuchMemory { .. }) => {}
@@ -89,8 +88,8 @@ impl Heard {
         self.unexplained > self.explained
     }
 
-    /// The order of those that are left: the least comes first.
-    pub fn rank(&self) -> (usize, usize) {
-        (self.unexplained, self.contradicted)
+    /// What speaks against it: of those that are left, the one with the least comes first.
+    pub fn against(&self) -> usize {
+        self.unexplained + self.contradicted
     }
 }

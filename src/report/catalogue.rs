@@ -57,12 +57,13 @@ fn line(row: &Row) -> String {
 /// How often the diagnosis is right.
 fn scores(rows: &[Row], text: &mut String) {
     text.push_str(
-        "\n## How often the diagnosis is right\n\nRandom cases that fail with a fault, each diagnosed by itself: how often the \
-         hypothesis that the fault is led. Of several that a case cannot tell apart, the simplest leads, so a \
-         few are another's.\n\n| fault | hypothesis | right | of | otherwise |\n|---|---|---:|---:|---|\n",
+        "\n## How often the diagnosis is right\n\nRandom cases in which elements are wrong, each diagnosed with variations of it, as a finding \
+         is: how often the hypothesis that the fault is led. Of several that they cannot tell apart, the simplest leads, so \
+         a few are another's.\n\n| fault | hypothesis | right | of | otherwise |\n|---|---|---:|---:|---|\n",
     );
     let known = |row: &&&Row| hypothesis_of(row.planted.name()).is_some();
-    let all: Vec<&Row> = rows.iter().filter(|row| row.score.is_some()).collect();
+    let all: Vec<&Row> =
+        rows.iter().filter(|row| row.score.as_ref().is_some_and(|score| score.failing > 0)).collect();
     all.iter().filter(known).for_each(|row| score(row, text));
     text.push_str(
         "\nFaults that are no hypothesis, of which the diagnosis should say so:\n\n\

@@ -1,7 +1,7 @@
 //! What a worker promises of its backend, in its hello: the contract that it is judged by.
 
-use super::message::Parsed;
 use super::ProtocolError;
+use super::message::Parsed;
 use crate::contract::{Contract, DeadRows, Deterministic, Known, Recipe, Rounding};
 
 /// The least that is promised: dead rows of any content, roundings of P and dS somewhere on their way, no

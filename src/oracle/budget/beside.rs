@@ -72,7 +72,8 @@ impl Beside {
         let of_o = self.u * row.o_dout + self.eta * row.dout;
         let of_keys = accumulation(row.keys) * ((1.0 + e) * row.p_dp + row.dp);
         let in_fp32 = of_keys + accumulation(row.d_v) * row.dp;
-        let of_dp = if self.recipe.dp { (1.0 + e) * (1.0 + self.u) * self.u * row.p_dp + self.eta } else { 0.0 };
+        let of_dp =
+            if self.recipe.dp { (1.0 + e) * (1.0 + self.u) * self.u * row.p_dp + self.eta } else { 0.0 };
         of_o + in_fp32 + of_dp
     }
 
