@@ -94,9 +94,7 @@ fn name(hypothesis: &'static Hypothesis, scenarios: &[&Observed], witnesses: &Wi
         let half = fits.iter().map(|fit| fit.half).reduce(|a, b| if a == b { a } else { Half::Both })?;
         let share = fits.iter().map(|fit| fit.share).fold(1.0, f64::min);
         let heard = hear(variant, &variants, (half, &fits), witnesses);
-        // A factor is fitted, and so explains more by chance: it must be the same in all.
-        let varies = fits[0].factor.is_some() && heard.unexplained > 0;
-        (!heard.is_refuted() && !varies).then_some(Named { hypothesis, detail, half, share, heard })
+        (!heard.is_refuted()).then_some(Named { hypothesis, detail, half, share, heard })
     });
     let named: Vec<Named> = named.collect();
     let better =
@@ -110,10 +108,11 @@ fn hear(variant: &Variant, all: &[Variant], (half, fits): (Half, &[Fit]), witnes
     let mut heard = Heard::default();
     for witness in &witnesses.failing {
         let fit = fit::fit(variant, witness);
-        // Where a factor was fitted, this one must be the same.
-        let same = |fit: &Fit| detail(variant, &[fits, std::slice::from_ref(fit)].concat()).is_some();
-        let others = || all.iter().find_map(|other| fit::fit(other, witness));
-        match fit.filter(same).or_else(|| fits[0].factor.map_or_else(others, |_| None)) {
+        if let Some(fit) = fit.as_ref().filter(|fit| fit.factor.is_some()) {
+            let other = detail(variant, &[fits, std::slice::from_ref(fit)].concat()).is_none();
+            heard.other_factor += usize::from(other);
+        }
+        match fit.or_else(|| all.iter().find_map(|other| fit::fit(other, witness))) {
             Some(fit) => heard.explained += usize::from(fit.speaks),
             None => heard.unexplained += 1,
         }

@@ -99,6 +99,9 @@ fn a_finding_is_told_with_its_cause_and_what_matters() {
     assert!(text.contains("'[2]' passes") && told.explanation.runs <= 40, "{text}");
 }
 
+/// Faults that leave every live element right: there is nothing to name.
+const BESIDE_ELEMENTS: [&str; 2] = ["dead-rows-unwritten", "guard-overrun"];
+
 /// Ten cases of each fault, of which nine must get the right name; the catalogue scores a hundred.
 #[test]
 fn random_failing_cases_get_the_right_name_or_none() {
@@ -107,7 +110,8 @@ fn random_failing_cases_get_the_right_name_or_none() {
         let never = AtomicBool::new(false);
         let score = score(&of_model(fault.name), 7, QUICK, &never).expect("no fault of ours");
         let right = score.of(hypothesis_of(fault.name));
-        if right + 1 < score.failing || score.failing == 0 {
+        let shows = !BESIDE_ELEMENTS.contains(&fault.name);
+        if right + 1 < score.failing || (score.failing > 0) != shows {
             failures.push(format!("{}: {right} of {}: {:?}", fault.name, score.failing, score.examples));
         }
     }

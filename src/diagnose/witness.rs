@@ -76,6 +76,8 @@ pub struct Heard {
     pub explained: usize,
     /// Failing variations that it does not explain.
     pub unexplained: usize,
+    /// Failing variations that ask for another factor than the case: a factor is fitted, and fits more by chance.
+    pub other_factor: usize,
     /// Passing variations that would fail by it.
     pub contradicted: usize,
 }
@@ -85,7 +87,7 @@ impl Heard {
     /// reference can foretell, so that one variation is not enough; and a bug may need a condition that
     /// the hypothesis does not know, so that those that pass do not refute it.
     pub fn is_refuted(&self) -> bool {
-        self.unexplained > self.explained
+        self.unexplained > self.explained || self.other_factor > 0
     }
 
     /// What speaks against it: of those that are left, the one with the least comes first.
