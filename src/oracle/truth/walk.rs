@@ -401,21 +401,22 @@ impl<'a> Walk<'a> {
             delta.push(dot(o, dout));
             e_delta.push(budget::delta(e, of_o));
             if self.beside.has_delta_of_its_own() {
-                let of_row = self.own_delta(shared, queries, block, (r, lse[r], exact[r]));
-                let dout = dout.iter().map(|x| x.abs()).sum();
-                e_delta[r] += self.beside.in_delta(&OwnDelta { o_dout: of_o, dout, ..of_row });
+                let row = self.own_delta(shared, queries, block, (r, lse[r], exact[r]), (of_o, dout));
+                e_delta[r] += self.beside.in_delta(&row);
             }
         }
         Forward { e_lse: vec![0.0; lse.len()], lse, delta, e_delta }
     }
 
-    /// What a delta that is a sum over the keys of row `r` is off by comes from, but for O; P is that at `l`.
+    /// What the error of a delta that is a sum over the keys of row `r` comes from; P is that at `l`, `o_dout` is
+    /// `sum |O||dO|`.
     fn own_delta(
         &self,
         shared: &Shared,
         queries: &Queries,
         block: &Block,
         (r, l, exact): (usize, f64, f64),
+        (o_dout, dout): (f64, &[f64]),
     ) -> OwnDelta {
         let width = block.keys.len();
         let keys = shared.seen[r].clone();
@@ -434,8 +435,8 @@ impl<'a> Walk<'a> {
             score,
             p_dp: (exact - l).exp() * sizes.sum::<f64>(),
             dp: queries.dout.norms[i] * largest,
-            o_dout: 0.0,
-            dout: 0.0,
+            o_dout,
+            dout: dout.iter().map(|x| x.abs()).sum(),
         }
     }
 
