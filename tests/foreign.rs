@@ -104,7 +104,10 @@ fn a_program_that_dies_is_a_finding_and_the_campaign_goes_on() {
     let (backend, save) = (format!("cmd:{dies}"), folder.path().join("found").display().to_string());
     let args =
         ["fuzz", "--backend", &backend, "--cases", "12", "--seed", "1", "--with", "f16", "--save", &save];
-    let (output, text) = thd_fuzz(&args);
+    let (output, text) = thd_fuzz(&[&args[..], &["--format", "json"]].concat());
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("12 cases"), "{text}");
+    let last = output.stdout.split(|&byte| byte == b'\n').rfind(|line| !line.is_empty());
+    let summary: serde_json::Value = serde_json::from_slice(last.expect("a summary")).expect("JSON");
+    let count = |name: &str| summary[name].as_u64().expect("a number");
+    assert!(count("failing") > 1 && count("failing") + count("refused") == 12, "{text}");
 }
