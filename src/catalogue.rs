@@ -76,8 +76,11 @@ pub fn hypothesis_of(fault: &str) -> Option<&'static str> {
 
 /// Classes of the taxonomy without a fault here, and why.
 pub const WITHOUT_FAULT: [(&str, &str); 2] = [
-    ("DET", "a backend that promises the same bits twice: no case asks for that yet"),
-    ("EXTRA-GRAD", "dSink and dBias: no backend here computes them yet"),
+    (
+        "DET",
+        "outputs that differ from run to run: the question 'again' asks, and no fault for it is planted yet",
+    ),
+    ("EXTRA-GRAD", "dSink is judged, and no fault in it is planted yet; no backend computes dBias"),
 ];
 
 /// A planted fault.
